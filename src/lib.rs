@@ -1,1 +1,11 @@
+//! docward: a MongoDB wire-protocol proxy that enforces data-modelling patterns.
+//!
+//! The floors, each knowing only those before it (ARCHITECTURE.md walks a message through them):
+//!
+//! - [`wire`]: bytes ↔ messages
+//! - [`document`]: raw BSON, read and rewritten without decoding
+//! - `command`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
+//! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
+pub mod document;
+pub mod wire;

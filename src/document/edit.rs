@@ -1,0 +1,100 @@
+//! Changing one field of a document and copying the rest byte for byte.
+
+use super::{Document, Path, Value, Writer};
+
+/// `document` with `value` at `path`: in the place of the field that is there, else appended (missing
+/// parents are created). A parent that is no document is replaced by one; look it up first.
+pub fn set(document: Document<'_>, path: &Path, value: Value<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(document.as_bytes().len() + path.as_str().len() + value.bytes.len() + 16);
+    Writer::document(&mut out, |w| set_at(w, document, path.as_str(), value));
+    out
+}
+
+/// `document` without the top-level field `key`.
+pub fn without(document: Document<'_>, key: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(document.as_bytes().len());
+    Writer::document(&mut out, |w| {
+        document.elements().filter(|element| element.key != key.as_bytes()).for_each(|element| w.element(element));
+    });
+    out
+}
+
+/// `document` with `extra` fields behind its own.
+pub fn append(document: Document<'_>, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(document.as_bytes().len() + 64);
+    Writer::document(&mut out, |w| {
+        w.elements(document);
+        extra(w);
+    });
+    out
+}
+
+/// Paths are as deep as a rule's author wrote them, so this recursion is bounded by the rule.
+fn set_at(w: &mut Writer<'_>, document: Document<'_>, path: &str, value: Value<'_>) {
+    let (name, below) = match path.split_once('.') {
+        Some((name, below)) => (name, Some(below)),
+        None => (path, None),
+    };
+    let write = |w: &mut Writer<'_>, stored: Option<Value<'_>>| match below {
+        None => w.value(name, value),
+        Some(below) => {
+            let nested = stored.and_then(Value::as_document).unwrap_or(Document::EMPTY);
+            w.nested(name, |w| set_at(w, nested, below, value));
+        }
+    };
+    let mut written = false;
+    for element in document.elements() {
+        if element.key == name.as_bytes() {
+            write(w, Some(element.value));
+            written = true;
+        } else {
+            w.element(element);
+        }
+    }
+    if !written {
+        write(w, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{doc, raw::RawDocumentBuf};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::document::Kind;
+
+    fn check(before: bson::Document, path: &str, after: bson::Document) {
+        let bytes = RawDocumentBuf::try_from(&before).unwrap().into_bytes();
+        let number = 7i32.to_le_bytes();
+        let edited = set(
+            Document::parse(&bytes).unwrap(),
+            &Path::parse(path).unwrap(),
+            Value { kind: Kind::Int32, bytes: &number },
+        );
+        assert_eq!(edited, RawDocumentBuf::try_from(&after).unwrap().into_bytes(), "{before} {path}");
+    }
+
+    #[test]
+    fn a_field_is_set_in_its_place() {
+        check(doc! {"a": 1, "b": 2}, "a", doc! {"a": 7, "b": 2});
+        check(doc! {"a": 1}, "b", doc! {"a": 1, "b": 7});
+        check(doc! {"a": {"x": 1, "y": 2}, "b": 2}, "a.x", doc! {"a": {"x": 7, "y": 2}, "b": 2});
+        check(doc! {}, "a.b.c", doc! {"a": {"b": {"c": 7}}});
+    }
+
+    proptest! {
+        #[test]
+        fn splicing_equals_the_bson_crates_rebuild(fields in prop::collection::vec(("[a-e]", -9i64..9), 0..6), name in "[a-e]") {
+            let mut oracle = bson::Document::new();
+            for (key, number) in fields {
+                oracle.insert(key, number);
+            }
+            let bytes = RawDocumentBuf::try_from(&oracle).unwrap().into_bytes();
+            let number = 3i64.to_le_bytes();
+            let ours = set(Document::parse(&bytes).unwrap(), &Path::parse(&name).unwrap(), Value { kind: Kind::Int64, bytes: &number });
+            oracle.insert(name, 3i64);
+            prop_assert_eq!(ours, RawDocumentBuf::try_from(&oracle).unwrap().into_bytes());
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Raw BSON: documents are read and rewritten as bytes, without decoding what nobody asks for.
+//!
+//! [`Document::parse`] checks a whole document once (structure, lengths, depth); everything that takes a
+//! [`Document`] afterwards can rely on it. [`Writer`] builds documents, [`Path`] reaches into them,
+//! [`edit`] changes one field and copies the rest. No policy, no I/O. Next floor: [`crate::command`].
+
+mod cursor;
+pub mod edit;
+mod path;
+mod value;
+mod writer;
+
+pub use cursor::{Document, DuplicateField, Element, Elements, MAX_DEPTH, Malformed, peek};
+pub use path::{Lookup, Path};
+pub use value::{Kind, Value};
+pub use writer::{ArrayWriter, Writer, document, value_bytes};

@@ -1,0 +1,129 @@
+//! Dotted field paths, and what a document holds at one.
+
+use super::{Document, Kind, Value};
+
+/// A dotted path such as `state.temperature`, checked to have no empty part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Path {
+    text: String,
+}
+
+/// What a document holds at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    Found(Value<'a>),
+    /// The field is absent, and could be created.
+    Missing,
+    /// A field on the way holds something that is no document, of this kind.
+    Blocked(Kind),
+}
+
+impl Path {
+    /// `None` unless every part is non-empty, has no NUL and does not begin with `$`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let fine = |part: &str| !part.is_empty() && !part.starts_with('$') && !part.contains('\0');
+        text.split('.').all(fine).then(|| Self { text: text.to_owned() })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn parts(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.text.split('.')
+    }
+
+    pub fn is_top_level(&self) -> bool {
+        !self.text.contains('.')
+    }
+
+    /// The first part: the top-level field this path lives in.
+    pub fn root(&self) -> &str {
+        self.text.split('.').next().unwrap_or(&self.text)
+    }
+
+    /// Whether `other` is this path or lies below it.
+    pub fn covers(&self, other: &[u8]) -> bool {
+        match other.strip_prefix(self.text.as_bytes()) {
+            Some(rest) => rest.is_empty() || rest.first() == Some(&b'.'),
+            None => false,
+        }
+    }
+
+    /// Whether `other` lies above this path.
+    pub fn is_below(&self, other: &[u8]) -> bool {
+        match self.text.as_bytes().strip_prefix(other) {
+            Some(rest) => rest.first() == Some(&b'.'),
+            None => false,
+        }
+    }
+
+    /// Whether a write to `other` changes something at this path, or the other way round.
+    pub fn overlaps(&self, other: &[u8]) -> bool {
+        self.covers(other) || self.is_below(other)
+    }
+
+    /// Follows the path through nested documents; arrays are not entered.
+    pub fn lookup<'a>(&self, document: Document<'a>) -> Lookup<'a> {
+        let mut parts = self.parts().peekable();
+        let mut here = document;
+        while let Some(part) = parts.next() {
+            let Some(value) = here.get(part) else { return Lookup::Missing };
+            if parts.peek().is_none() {
+                return Lookup::Found(value);
+            }
+            match value.as_document() {
+                Some(nested) => here = nested,
+                None => return Lookup::Blocked(value.kind),
+            }
+        }
+        Lookup::Missing
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::document;
+
+    #[test]
+    fn bad_paths_are_refused() {
+        for text in ["", ".", "a.", ".a", "a..b", "$a", "a.$", "a\0b"] {
+            assert_eq!(Path::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn paths_know_what_they_overlap() {
+        let path = Path::parse("a.b").unwrap();
+        for (other, overlaps) in
+            [("a", true), ("a.b", true), ("a.b.c", true), ("a.bc", false), ("ab", false), ("a.c", false)]
+        {
+            assert_eq!(path.overlaps(other.as_bytes()), overlaps, "{other}");
+        }
+        assert!(path.covers(b"a.b.c") && !path.covers(b"a"));
+        assert!(path.is_below(b"a") && !path.is_below(b"a.b"));
+    }
+
+    #[test]
+    fn lookups_go_through_documents_only() {
+        let bytes = document(|w| {
+            w.nested("a", |w| w.int32("b", 1));
+            w.array("l", |a| a.nested(|w| w.int32("b", 2)));
+            w.null("n");
+        });
+        let doc = Document::parse(&bytes).unwrap();
+        let look = |text: &str| Path::parse(text).unwrap().lookup(doc);
+        assert!(matches!(look("a.b"), Lookup::Found(value) if value.as_i32() == Some(1)));
+        assert_eq!(look("a.c"), Lookup::Missing);
+        assert_eq!(look("x.y"), Lookup::Missing);
+        assert_eq!(look("l.b"), Lookup::Blocked(Kind::Array));
+        assert_eq!(look("n.b"), Lookup::Blocked(Kind::Null));
+    }
+}

@@ -1,0 +1,173 @@
+//! One BSON value as bytes, with its type tag (bsonspec.org, version 1.1).
+
+use super::Document;
+
+/// BSON type tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    Double = 0x01,
+    String = 0x02,
+    Document = 0x03,
+    Array = 0x04,
+    Binary = 0x05,
+    Undefined = 0x06,
+    ObjectId = 0x07,
+    Boolean = 0x08,
+    DateTime = 0x09,
+    Null = 0x0a,
+    Regex = 0x0b,
+    DbPointer = 0x0c,
+    JavaScript = 0x0d,
+    Symbol = 0x0e,
+    JavaScriptWithScope = 0x0f,
+    Int32 = 0x10,
+    Timestamp = 0x11,
+    Int64 = 0x12,
+    Decimal128 = 0x13,
+    MinKey = 0xff,
+    MaxKey = 0x7f,
+}
+
+impl Kind {
+    pub fn from_tag(tag: u8) -> Option<Self> {
+        Some(match tag {
+            0x01 => Self::Double,
+            0x02 => Self::String,
+            0x03 => Self::Document,
+            0x04 => Self::Array,
+            0x05 => Self::Binary,
+            0x06 => Self::Undefined,
+            0x07 => Self::ObjectId,
+            0x08 => Self::Boolean,
+            0x09 => Self::DateTime,
+            0x0a => Self::Null,
+            0x0b => Self::Regex,
+            0x0c => Self::DbPointer,
+            0x0d => Self::JavaScript,
+            0x0e => Self::Symbol,
+            0x0f => Self::JavaScriptWithScope,
+            0x10 => Self::Int32,
+            0x11 => Self::Timestamp,
+            0x12 => Self::Int64,
+            0x13 => Self::Decimal128,
+            0x7f => Self::MaxKey,
+            0xff => Self::MinKey,
+            _ => return None,
+        })
+    }
+
+    /// The name `$type` uses, for messages to people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Document => "object",
+            Self::Array => "array",
+            Self::Binary => "binData",
+            Self::Undefined => "undefined",
+            Self::ObjectId => "objectId",
+            Self::Boolean => "bool",
+            Self::DateTime => "date",
+            Self::Null => "null",
+            Self::Regex => "regex",
+            Self::DbPointer => "dbPointer",
+            Self::JavaScript => "javascript",
+            Self::Symbol => "symbol",
+            Self::JavaScriptWithScope => "javascriptWithScope",
+            Self::Int32 => "int",
+            Self::Timestamp => "timestamp",
+            Self::Int64 => "long",
+            Self::Decimal128 => "decimal",
+            Self::MinKey => "minKey",
+            Self::MaxKey => "maxKey",
+        }
+    }
+}
+
+/// A value inside a checked document: `bytes` has exactly the length its kind and content ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value<'a> {
+    pub kind: Kind,
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Value<'a> {
+    pub fn document(document: Document<'a>) -> Self {
+        Self { kind: Kind::Document, bytes: document.as_bytes() }
+    }
+
+    pub fn as_document(self) -> Option<Document<'a>> {
+        (self.kind == Kind::Document).then(|| Document::trusted(self.bytes))
+    }
+
+    /// An array as the document it is encoded as; its keys mean nothing.
+    pub fn as_array(self) -> Option<Document<'a>> {
+        (self.kind == Kind::Array).then(|| Document::trusted(self.bytes))
+    }
+
+    /// A string's bytes, without length prefix and terminator; mongod does not promise UTF-8.
+    pub fn as_string_bytes(self) -> Option<&'a [u8]> {
+        if self.kind != Kind::String {
+            return None;
+        }
+        self.bytes.get(4..self.bytes.len().saturating_sub(1))
+    }
+
+    /// A string that is UTF-8.
+    pub fn as_str(self) -> Option<&'a str> {
+        std::str::from_utf8(self.as_string_bytes()?).ok()
+    }
+
+    pub fn as_bool(self) -> Option<bool> {
+        match (self.kind, self.bytes) {
+            (Kind::Boolean, [byte]) => Some(*byte != 0),
+            _ => None,
+        }
+    }
+
+    pub fn as_i32(self) -> Option<i32> {
+        match self.kind {
+            Kind::Int32 => self.bytes.first_chunk().map(|b| i32::from_le_bytes(*b)),
+            _ => None,
+        }
+    }
+
+    /// An int64, a date's milliseconds or a timestamp's 64 bits.
+    pub fn as_raw_i64(self) -> Option<i64> {
+        match self.kind {
+            Kind::Int64 | Kind::DateTime | Kind::Timestamp => self.bytes.first_chunk().map(|b| i64::from_le_bytes(*b)),
+            _ => None,
+        }
+    }
+
+    pub fn as_f64(self) -> Option<f64> {
+        match self.kind {
+            Kind::Double => self.bytes.first_chunk().map(|b| f64::from_le_bytes(*b)),
+            _ => None,
+        }
+    }
+
+    /// A whole number in any of the types that drivers send one in: int, long, or a double without
+    /// fraction inside ±2⁵³ (JavaScript's numbers above 2³¹).
+    pub fn as_integer(self) -> Option<i64> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        match self.kind {
+            Kind::Int32 => self.as_i32().map(i64::from),
+            Kind::Int64 => self.as_raw_i64(),
+            Kind::Double => self.as_f64().filter(|v| v.fract() == 0.0 && v.abs() <= EXACT).map(|v| v as i64),
+            _ => None,
+        }
+    }
+
+    /// What a command takes for a flag: a bool, or a number (`ordered: 1`, as old shells send it).
+    pub fn as_flag(self) -> Option<bool> {
+        match self.kind {
+            Kind::Boolean => self.as_bool(),
+            Kind::Int32 => self.as_i32().map(|v| v != 0),
+            Kind::Int64 => self.as_raw_i64().map(|v| v != 0),
+            Kind::Double => self.as_f64().map(|v| v != 0.0),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Building BSON front to back into one buffer: nested documents are written in place and their length
+//! prefixes patched, so a rewrite costs one allocation.
+
+use super::{Document, Element, Kind, Value};
+
+/// Appends fields to a document that is open in `out`.
+#[derive(Debug)]
+pub struct Writer<'b> {
+    out: &'b mut Vec<u8>,
+}
+
+/// Appends values to an array that is open in `out`.
+#[derive(Debug)]
+pub struct ArrayWriter<'b> {
+    out: &'b mut Vec<u8>,
+    next: usize,
+}
+
+/// A document of its own.
+pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    Writer::document(&mut out, write);
+    out
+}
+
+/// The bytes of one value, as `write` appends it under any name.
+pub fn value_bytes(write: impl FnOnce(&mut Writer<'_>, &str)) -> (Kind, Vec<u8>) {
+    let bytes = document(|w| write(w, ""));
+    let element = Document::trusted(&bytes).first();
+    element.map_or((Kind::Null, Vec::new()), |element| (element.value.kind, element.value.bytes.to_vec()))
+}
+
+impl<'b> Writer<'b> {
+    /// Writes one whole document at the end of `out`.
+    pub fn document(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>)) {
+        enclosed(out, |out| write(&mut Writer { out }));
+    }
+
+    fn head(&mut self, kind: Kind, key: &[u8]) {
+        debug_assert!(!key.contains(&0), "names come from BSON or from checked rules");
+        self.out.push(kind as u8);
+        self.out.extend_from_slice(key);
+        self.out.push(0);
+    }
+
+    /// Copies a field.
+    pub fn element(&mut self, element: Element<'_>) {
+        self.value(element.key, element.value);
+    }
+
+    /// Copies all fields of `document`.
+    pub fn elements(&mut self, document: Document<'_>) {
+        let bytes = document.as_bytes();
+        self.out.extend_from_slice(bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default());
+    }
+
+    pub fn value(&mut self, key: impl AsRef<[u8]>, value: Value<'_>) {
+        self.head(value.kind, key.as_ref());
+        self.out.extend_from_slice(value.bytes);
+    }
+
+    pub fn string(&mut self, key: impl AsRef<[u8]>, text: impl AsRef<[u8]>) {
+        self.head(Kind::String, key.as_ref());
+        push_string(self.out, text.as_ref());
+    }
+
+    pub fn int32(&mut self, key: impl AsRef<[u8]>, number: i32) {
+        self.head(Kind::Int32, key.as_ref());
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn int64(&mut self, key: impl AsRef<[u8]>, number: i64) {
+        self.head(Kind::Int64, key.as_ref());
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn double(&mut self, key: impl AsRef<[u8]>, number: f64) {
+        self.head(Kind::Double, key.as_ref());
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// The narrowest integer type that holds the number, as mongod's own `$inc` would leave it.
+    pub fn integer(&mut self, key: impl AsRef<[u8]>, number: i64) {
+        match i32::try_from(number) {
+            Ok(narrow) => self.int32(key, narrow),
+            Err(_) => self.int64(key, number),
+        }
+    }
+
+    pub fn boolean(&mut self, key: impl AsRef<[u8]>, value: bool) {
+        self.head(Kind::Boolean, key.as_ref());
+        self.out.push(u8::from(value));
+    }
+
+    pub fn null(&mut self, key: impl AsRef<[u8]>) {
+        self.head(Kind::Null, key.as_ref());
+    }
+
+    /// Milliseconds since 1970 UTC.
+    pub fn date(&mut self, key: impl AsRef<[u8]>, milliseconds: i64) {
+        self.head(Kind::DateTime, key.as_ref());
+        self.out.extend_from_slice(&milliseconds.to_le_bytes());
+    }
+
+    pub fn nested(&mut self, key: impl AsRef<[u8]>, write: impl FnOnce(&mut Writer<'_>)) {
+        self.head(Kind::Document, key.as_ref());
+        Writer::document(self.out, write);
+    }
+
+    pub fn array(&mut self, key: impl AsRef<[u8]>, write: impl FnOnce(&mut ArrayWriter<'_>)) {
+        self.head(Kind::Array, key.as_ref());
+        enclosed(self.out, |out| write(&mut ArrayWriter { out, next: 0 }));
+    }
+}
+
+impl<'b> ArrayWriter<'b> {
+    fn head(&mut self, kind: Kind) {
+        self.out.push(kind as u8);
+        push_decimal(self.out, self.next);
+        self.out.push(0);
+        self.next += 1;
+    }
+
+    pub fn value(&mut self, value: Value<'_>) {
+        self.head(value.kind);
+        self.out.extend_from_slice(value.bytes);
+    }
+
+    pub fn string(&mut self, text: impl AsRef<[u8]>) {
+        self.head(Kind::String);
+        push_string(self.out, text.as_ref());
+    }
+
+    pub fn int32(&mut self, number: i32) {
+        self.head(Kind::Int32);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn nested(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        self.head(Kind::Document);
+        Writer::document(self.out, write);
+    }
+
+    pub fn array(&mut self, write: impl FnOnce(&mut ArrayWriter<'_>)) {
+        self.head(Kind::Array);
+        enclosed(self.out, |out| write(&mut ArrayWriter { out, next: 0 }));
+    }
+}
+
+/// Length prefix, what `write` appends, terminator.
+fn enclosed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    out.push(0);
+    let length = (out.len() - start) as u32;
+    if let Some(prefix) = out.get_mut(start..start + 4) {
+        prefix.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn push_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
+    out.extend_from_slice(text);
+    out.push(0);
+}
+
+fn push_decimal(out: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_decimal(out, number / 10);
+    }
+    out.push(b'0' + (number % 10) as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc, raw::RawDocumentBuf};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_the_bson_crate_builds() {
+        let ours = document(|w| {
+            w.string("s", "x");
+            w.int32("i", -1);
+            w.integer("j", 1 << 40);
+            w.double("d", 0.5);
+            w.boolean("b", true);
+            w.null("n");
+            w.date("t", 5);
+            w.nested("o", |w| w.integer("k", 2));
+            w.array("a", |a| {
+                a.int32(1);
+                a.string("y");
+                a.nested(|w| w.null("z"));
+                a.array(|a| (0..12).for_each(|_| a.int32(0)));
+            });
+        });
+        let theirs = doc! {
+            "s": "x", "i": -1, "j": 1i64 << 40, "d": 0.5, "b": true, "n": Bson::Null,
+            "t": bson::DateTime::from_millis(5), "o": {"k": 2},
+            "a": [1, "y", {"z": Bson::Null}, vec![0; 12]],
+        };
+        assert_eq!(ours, RawDocumentBuf::try_from(&theirs).unwrap().into_bytes());
+        assert!(Document::parse(&ours).is_ok());
+    }
+
+    #[test]
+    fn copying_fields_keeps_them_byte_for_byte() {
+        let source = document(|w| {
+            w.string("a", "x");
+            w.nested("b", |w| w.null("c"));
+        });
+        let parsed = Document::parse(&source).unwrap();
+        assert_eq!(document(|w| w.elements(parsed)), source);
+        assert_eq!(document(|w| parsed.elements().for_each(|e| w.element(e))), source);
+    }
+}

@@ -1,0 +1,39 @@
+//! Bytes ↔ messages of the MongoDB wire protocol.
+//!
+//! nom parses whole frames into borrowed slices; nothing here owns a socket, knows a policy or looks
+//! inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
+//! and [`op_query`] take frames apart and put them together. Next floor: [`crate::document`].
+
+pub mod header;
+pub mod op_msg;
+pub mod op_query;
+
+pub use header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode};
+
+/// Why a frame cannot be read. The fault is the sender's; the connection cannot be trusted to be in step
+/// after a [`BadLength`](WireError::BadLength), the other variants leave the frame boundary known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("the header claims a message of {0} bytes; 16 to 48,000,000 are possible")]
+    BadLength(i32),
+    #[error("the header claims {claimed} bytes, the frame has {actual}")]
+    FrameLengthMismatch { claimed: usize, actual: usize },
+    #[error("the message ends inside {0}")]
+    Truncated(&'static str),
+    #[error("{0} bytes are left over behind the message's last part")]
+    TrailingBytes(usize),
+    #[error("flag bits {0:#06x} are required by the sender and unknown here")]
+    UnknownRequiredFlags(u32),
+    #[error("section kind {0} is unknown")]
+    UnknownSectionKind(u8),
+    #[error("a message has exactly one body (kind-0 section), this one has {0}")]
+    BodyCount(usize),
+    #[error("two document sequences (kind-1 sections) have one identifier")]
+    DuplicateSequence,
+    #[error("a document sequence's identifier is not UTF-8")]
+    IdentifierNotUtf8,
+    #[error("a document in {0} claims an impossible length")]
+    BadDocumentLength(&'static str),
+    #[error("the checksum does not fit the message")]
+    ChecksumMismatch,
+}

@@ -1,0 +1,311 @@
+//! OP_MSG: flags, one kind-0 body, any number of kind-1 document sequences in any order, and an optional
+//! CRC-32C (the driver specification "OP_MSG").
+//!
+//! Parsing checks every length and borrows; it does not look into documents.
+//! [`Writer`] builds messages: requests rewritten for the server and replies for the client.
+
+use nom::Parser;
+use nom::bytes::complete::{take, take_until};
+use nom::number::complete::{le_u8, le_u32};
+use smallvec::SmallVec;
+
+use super::WireError;
+use super::header::{HEADER_LENGTH, Header, OpCode, patch_length};
+
+/// Flag bit 0: the message ends with a CRC-32C over everything before it.
+pub const CHECKSUM_PRESENT: u32 = 1;
+/// Flag bit 1: no reply is expected (on a request), another reply follows (on a reply).
+pub const MORE_TO_COME: u32 = 1 << 1;
+/// Flag bit 16: the client takes several replies to this request.
+pub const EXHAUST_ALLOWED: u32 = 1 << 16;
+/// Bits 0–15 are required: a receiver that does not know one of them must refuse the message.
+const REQUIRED_FLAGS: u32 = 0xffff;
+const CHECKSUM_LENGTH: usize = 4;
+const MIN_DOCUMENT_LENGTH: u32 = 5;
+
+/// One parsed OP_MSG; all slices point into the frame.
+#[derive(Debug, Clone)]
+pub struct Message<'a> {
+    pub header: Header,
+    pub flags: u32,
+    /// The kind-0 section's document, length prefix and terminator included.
+    pub body: &'a [u8],
+    pub sequences: SmallVec<[Sequence<'a>; 2]>,
+}
+
+/// A kind-1 section.
+#[derive(Debug, Clone, Copy)]
+pub struct Sequence<'a> {
+    pub identifier: &'a str,
+    /// Documents back to back; every length prefix has been checked.
+    documents: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Parses a frame that is here whole, and verifies its checksum if it has one.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; the frame is then refused as a whole.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
+        let header = Header::of_frame(frame)?;
+        let content = frame.get(HEADER_LENGTH..).unwrap_or_default();
+        let (sections, flags) = u32_le(content, "the flags")?;
+        let unknown = flags & REQUIRED_FLAGS & !(CHECKSUM_PRESENT | MORE_TO_COME);
+        if unknown != 0 {
+            return Err(WireError::UnknownRequiredFlags(unknown));
+        }
+        let sections = if flags & CHECKSUM_PRESENT == 0 { sections } else { without_checksum(frame, sections)? };
+        let (body, sequences) = parse_sections(sections)?;
+        Ok(Self { header, flags, body, sequences })
+    }
+
+    pub fn more_to_come(&self) -> bool {
+        self.flags & MORE_TO_COME != 0
+    }
+
+    pub fn exhaust_allowed(&self) -> bool {
+        self.flags & EXHAUST_ALLOWED != 0
+    }
+
+    pub fn sequence(&self, identifier: &str) -> Option<Sequence<'a>> {
+        self.sequences.iter().find(|s| s.identifier == identifier).copied()
+    }
+}
+
+impl<'a> Sequence<'a> {
+    /// The documents, each with its length prefix and terminator.
+    pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.documents;
+        std::iter::from_fn(move || {
+            let (after, document) = document(rest, "a document sequence").ok()?;
+            rest = after;
+            Some(document)
+        })
+    }
+
+    /// All documents back to back.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.documents
+    }
+}
+
+fn parse_sections(mut rest: &[u8]) -> Result<(&[u8], SmallVec<[Sequence<'_>; 2]>), WireError> {
+    let mut body = None;
+    let mut bodies = 0;
+    let mut sequences = SmallVec::<[Sequence<'_>; 2]>::new();
+    while !rest.is_empty() {
+        let (after_kind, kind) = u8_le(rest, "a section's kind")?;
+        rest = match kind {
+            0 => {
+                let (after, document) = document(after_kind, "the body")?;
+                bodies += 1;
+                body = Some(document);
+                after
+            }
+            1 => {
+                let (after, sequence) = sequence(after_kind)?;
+                if sequences.iter().any(|s| s.identifier == sequence.identifier) {
+                    return Err(WireError::DuplicateSequence);
+                }
+                sequences.push(sequence);
+                after
+            }
+            kind => return Err(WireError::UnknownSectionKind(kind)),
+        };
+    }
+    match (body, bodies) {
+        (Some(body), 1) => Ok((body, sequences)),
+        _ => Err(WireError::BodyCount(bodies)),
+    }
+}
+
+/// A kind-1 section behind its kind byte: its size, an identifier as C string, documents to the end.
+fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
+    const WHERE: &str = "a document sequence";
+    let (after_size, size) = u32_le(input, WHERE)?;
+    let content_length = (size as usize).checked_sub(4).ok_or(WireError::BadDocumentLength(WHERE))?;
+    let (rest, content) = bytes(content_length, after_size, WHERE)?;
+    let (identifier, documents) = c_string(content, WHERE)?;
+    let mut unread = documents;
+    while !unread.is_empty() {
+        (unread, _) = document(unread, WHERE)?;
+    }
+    let identifier = std::str::from_utf8(identifier).map_err(|_| WireError::IdentifierNotUtf8)?;
+    Ok((rest, Sequence { identifier, documents }))
+}
+
+/// One document by its length prefix.
+pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let (_, length) = u32_le(input, place)?;
+    if length < MIN_DOCUMENT_LENGTH || length > i32::MAX as u32 {
+        return Err(WireError::BadDocumentLength(place));
+    }
+    let (rest, document) = bytes(length as usize, input, place)?;
+    match document.last() {
+        Some(0) => Ok((rest, document)),
+        _ => Err(WireError::BadDocumentLength(place)),
+    }
+}
+
+/// A NUL-terminated string without its terminator, and what follows it.
+pub(super) fn c_string<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let result: nom::IResult<&[u8], &[u8]> = take_until(&b"\0"[..]).parse(input);
+    let (rest, string) = result.map_err(|_| WireError::Truncated(place))?;
+    Ok((string, rest.get(1..).unwrap_or_default()))
+}
+
+pub(super) fn u32_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u32), WireError> {
+    let result: nom::IResult<&[u8], u32> = le_u32(input);
+    result.map_err(|_| WireError::Truncated(place))
+}
+
+fn u8_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u8), WireError> {
+    let result: nom::IResult<&[u8], u8> = le_u8(input);
+    result.map_err(|_| WireError::Truncated(place))
+}
+
+fn bytes<'a>(count: usize, input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let result: nom::IResult<&[u8], &[u8]> = take(count).parse(input);
+    result.map_err(|_| WireError::Truncated(place))
+}
+
+fn without_checksum<'a>(frame: &[u8], sections: &'a [u8]) -> Result<&'a [u8], WireError> {
+    let covered = frame.len().checked_sub(CHECKSUM_LENGTH).ok_or(WireError::Truncated("the checksum"))?;
+    let kept = sections.len().checked_sub(CHECKSUM_LENGTH).ok_or(WireError::Truncated("the checksum"))?;
+    let (message, trailer) = frame.split_at(covered);
+    let (_, claimed) = u32_le(trailer, "the checksum")?;
+    if crc32c::crc32c(message) != claimed {
+        return Err(WireError::ChecksumMismatch);
+    }
+    Ok(sections.get(..kept).unwrap_or_default())
+}
+
+/// Builds one OP_MSG front to back. Messages leave without a checksum: flag bit 0 is cleared, which both
+/// drivers and mongod accept.
+#[derive(Debug)]
+pub struct Writer {
+    out: Vec<u8>,
+}
+
+impl Writer {
+    /// Starts a message; `capacity` is a guess at its final length.
+    pub fn new(request_id: i32, response_to: i32, flags: u32, capacity: usize) -> Self {
+        let mut out = Vec::with_capacity(capacity.max(64));
+        Header::write(&mut out, request_id, response_to, OpCode::Msg);
+        out.extend_from_slice(&(flags & !CHECKSUM_PRESENT).to_le_bytes());
+        Self { out }
+    }
+
+    /// Writes the kind-0 section; `write` appends exactly one document.
+    pub fn body(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.push(0);
+        write(&mut self.out);
+    }
+
+    /// Writes a kind-1 section; `write` appends documents back to back. `identifier` has no NUL.
+    pub fn sequence(&mut self, identifier: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.push(1);
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        self.out.extend_from_slice(identifier.as_bytes());
+        self.out.push(0);
+        write(&mut self.out);
+        let size = (self.out.len() - start) as u32;
+        if let Some(prefix) = self.out.get_mut(start..start + 4) {
+            prefix.copy_from_slice(&size.to_le_bytes());
+        }
+    }
+
+    pub fn finish(mut self) -> Vec<u8> {
+        patch_length(&mut self.out);
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: [u8; 5] = [5, 0, 0, 0, 0];
+
+    fn message(flags: u32, sections: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Header::write(&mut out, 1, 0, OpCode::Msg);
+        out.extend_from_slice(&flags.to_le_bytes());
+        sections.iter().for_each(|section| out.extend_from_slice(section));
+        patch_length(&mut out);
+        out
+    }
+
+    fn sequence_section(identifier: &str, documents: usize) -> Vec<u8> {
+        let mut section = vec![1];
+        section.extend_from_slice(&((4 + identifier.len() + 1 + documents * 5) as u32).to_le_bytes());
+        section.extend_from_slice(identifier.as_bytes());
+        section.push(0);
+        (0..documents).for_each(|_| section.extend_from_slice(&EMPTY));
+        section
+    }
+
+    fn body_section() -> Vec<u8> {
+        [&[0][..], &EMPTY].concat()
+    }
+
+    #[test]
+    fn sections_come_in_any_order() {
+        for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
+            let parts = [body_section(), sequence_section("documents", 2), sequence_section("ops", 0)];
+            let frame = message(0, &order.map(|i| parts[i].as_slice()));
+            let parsed = Message::parse(&frame).unwrap();
+            assert_eq!(parsed.body, EMPTY);
+            assert_eq!(parsed.sequence("documents").unwrap().documents().count(), 2);
+            assert_eq!(parsed.sequence("ops").unwrap().documents().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_or_cut_is_refused() {
+        let body = body_section();
+        let twice = sequence_section("documents", 1);
+        let cases: Vec<(Vec<u8>, WireError)> = vec![
+            (message(0, &[]), WireError::BodyCount(0)),
+            (message(0, &[&body, &body]), WireError::BodyCount(2)),
+            (message(0, &[&body, &twice, &twice]), WireError::DuplicateSequence),
+            (message(0, &[&body, &[2]]), WireError::UnknownSectionKind(2)),
+            (message(4, &[&body]), WireError::UnknownRequiredFlags(4)),
+            (message(0, &[&[0, 4, 0, 0, 0]]), WireError::BadDocumentLength("the body")),
+            (message(0, &[&[0, 5, 0, 0, 0, 1]]), WireError::BadDocumentLength("the body")),
+            (message(0, &[&[0, 255, 255, 255, 127, 0]]), WireError::Truncated("the body")),
+            (message(0, &[&body, &[1, 3, 0, 0, 0]]), WireError::BadDocumentLength("a document sequence")),
+            (message(0, &[&body, &[1, 6, 0, 0, 0, b'a', b'b']]), WireError::Truncated("a document sequence")),
+        ];
+        for (frame, expected) in cases {
+            assert_eq!(Message::parse(&frame).unwrap_err(), expected, "{frame:?}");
+        }
+        let mut longer = message(0, &[&body]);
+        longer.push(0);
+        assert!(matches!(Message::parse(&longer), Err(WireError::FrameLengthMismatch { .. })));
+    }
+
+    #[test]
+    fn the_checksum_is_verified() {
+        let mut frame = message(CHECKSUM_PRESENT, &[&body_section(), &[0; 4]]);
+        let covered = frame.len() - 4;
+        let sum = crc32c::crc32c(&frame[..covered]);
+        frame[covered..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Message::parse(&frame).unwrap().body, EMPTY);
+        frame[covered] ^= 1;
+        assert_eq!(Message::parse(&frame).unwrap_err(), WireError::ChecksumMismatch);
+    }
+
+    #[test]
+    fn the_writer_writes_what_the_parser_reads() {
+        let mut writer = Writer::new(3, 4, MORE_TO_COME | CHECKSUM_PRESENT, 0);
+        writer.body(|out| out.extend_from_slice(&EMPTY));
+        writer.sequence("updates", |out| (0..3).for_each(|_| out.extend_from_slice(&EMPTY)));
+        let frame = writer.finish();
+        let parsed = Message::parse(&frame).unwrap();
+        assert_eq!((parsed.header.request_id, parsed.header.response_to), (3, 4));
+        assert!(parsed.more_to_come() && parsed.flags & CHECKSUM_PRESENT == 0);
+        assert_eq!(parsed.sequence("updates").unwrap().documents().count(), 3);
+    }
+}

@@ -1,0 +1,135 @@
+//! OP_QUERY and OP_REPLY: what is left of the legacy protocol is the first `isMaster` of a connection
+//! (the manual's "Legacy Opcodes"); servers since 5.1 answer nothing else by it.
+
+use super::WireError;
+use super::header::{HEADER_LENGTH, Header, OpCode, patch_length};
+use super::op_msg::{c_string, document, u32_le};
+
+/// One parsed OP_QUERY.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    pub header: Header,
+    pub flags: u32,
+    /// `database.$cmd` for a command. Not checked to be UTF-8.
+    pub collection: &'a [u8],
+    pub skip: u32,
+    pub limit: u32,
+    pub document: &'a [u8],
+    /// The optional returnFieldsSelector, as it came.
+    selector: &'a [u8],
+}
+
+impl<'a> Query<'a> {
+    /// Parses a frame that is here whole.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; the frame is then refused as a whole.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
+        const WHERE: &str = "the OP_QUERY";
+        let header = Header::of_frame(frame)?;
+        let (rest, flags) = u32_le(frame.get(HEADER_LENGTH..).unwrap_or_default(), WHERE)?;
+        let (collection, rest) = c_string(rest, WHERE)?;
+        let (rest, skip) = u32_le(rest, WHERE)?;
+        let (rest, limit) = u32_le(rest, WHERE)?;
+        let (selector, query) = document(rest, WHERE)?;
+        if !selector.is_empty() {
+            let (trailing, _) = document(selector, WHERE)?;
+            if !trailing.is_empty() {
+                return Err(WireError::TrailingBytes(trailing.len()));
+            }
+        }
+        Ok(Self { header, flags, collection, skip, limit, document: query, selector })
+    }
+
+    /// The same query with another document.
+    pub fn with_document(&self, document: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.header.length + document.len());
+        Header::write(&mut out, self.header.request_id, self.header.response_to, OpCode::Query);
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(self.collection);
+        out.push(0);
+        out.extend_from_slice(&self.skip.to_le_bytes());
+        out.extend_from_slice(&self.limit.to_le_bytes());
+        out.extend_from_slice(document);
+        out.extend_from_slice(self.selector);
+        patch_length(&mut out);
+        out
+    }
+}
+
+/// Offset of the first document in an OP_REPLY: header, flags, cursor id, starting from, number returned.
+const REPLY_DOCUMENTS_AT: usize = HEADER_LENGTH + 4 + 8 + 4 + 4;
+
+/// The first document of an OP_REPLY.
+///
+/// # Errors
+/// Any [`WireError`].
+pub fn reply_document(frame: &[u8]) -> Result<&[u8], WireError> {
+    Header::of_frame(frame)?;
+    let documents = frame.get(REPLY_DOCUMENTS_AT..).ok_or(WireError::Truncated("the OP_REPLY"))?;
+    document(documents, "the OP_REPLY").map(|(_, first)| first)
+}
+
+/// An OP_REPLY with one document.
+pub fn write_reply(request_id: i32, response_to: i32, document: &[u8]) -> Vec<u8> {
+    /// Bit 3, AwaitCapable: set by every server.
+    const AWAIT_CAPABLE: u32 = 8;
+    let mut out = Vec::with_capacity(REPLY_DOCUMENTS_AT + document.len());
+    Header::write(&mut out, request_id, response_to, OpCode::Reply);
+    out.extend_from_slice(&AWAIT_CAPABLE.to_le_bytes());
+    out.extend_from_slice(&0i64.to_le_bytes());
+    out.extend_from_slice(&0i32.to_le_bytes());
+    out.extend_from_slice(&1i32.to_le_bytes());
+    out.extend_from_slice(document);
+    patch_length(&mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: [u8; 5] = [5, 0, 0, 0, 0];
+
+    fn query(extra: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Header::write(&mut out, 5, 0, OpCode::Query);
+        out.extend_from_slice(&[4, 0, 0, 0]);
+        out.extend_from_slice(b"admin.$cmd\0");
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(-1i32).to_le_bytes());
+        out.extend_from_slice(&EMPTY);
+        out.extend_from_slice(extra);
+        patch_length(&mut out);
+        out
+    }
+
+    #[test]
+    fn a_query_survives_the_round_trip() {
+        for extra in [&[][..], &EMPTY] {
+            let frame = query(extra);
+            let parsed = Query::parse(&frame).unwrap();
+            assert_eq!(parsed.collection, b"admin.$cmd");
+            assert_eq!(parsed.with_document(&EMPTY), frame);
+        }
+    }
+
+    #[test]
+    fn cut_and_overlong_queries_are_refused() {
+        let frame = query(&[]);
+        for end in HEADER_LENGTH..frame.len() {
+            let mut cut = frame[..end].to_vec();
+            patch_length(&mut cut);
+            assert!(Query::parse(&cut).is_err(), "cut at {end}");
+        }
+        let long = query(&[&EMPTY[..], &[1]].concat());
+        assert_eq!(Query::parse(&long).unwrap_err(), WireError::TrailingBytes(1));
+    }
+
+    #[test]
+    fn a_reply_survives_the_round_trip() {
+        let reply = write_reply(1, 2, &EMPTY);
+        assert_eq!(reply_document(&reply), Ok(&EMPTY[..]));
+        assert!(reply_document(&reply[..20]).is_err());
+    }
+}
