@@ -7,5 +7,6 @@
 //! - `command`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
+pub mod command;
 pub mod document;
 pub mod wire;

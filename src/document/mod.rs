@@ -6,11 +6,13 @@
 
 mod cursor;
 pub mod edit;
+mod owned;
 mod path;
 mod value;
 mod writer;
 
 pub use cursor::{Document, DuplicateField, Element, Elements, MAX_DEPTH, Malformed, peek};
+pub use owned::CowDocument;
 pub use path::{Lookup, Path};
 pub use value::{Kind, Value};
 pub use writer::{ArrayWriter, Writer, document, value_bytes};

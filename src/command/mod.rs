@@ -1,0 +1,167 @@
+//! A message ↔ the statements it asks for.
+//!
+//! [`Command`] is an OP_MSG whose body has been checked; [`Batch`] are the statements of a write command,
+//! whatever form they came in (kind-1 sections, arrays in the body, findAndModify, bulkWrite), and writes
+//! them back as the same command. Knows no rules and no I/O. Next floor: `crate::rules`, `crate::engine`.
+
+mod batch;
+mod catalogue;
+mod encode;
+mod pipeline;
+mod reply;
+mod statement;
+
+pub use batch::{Batch, Form};
+pub use catalogue::{Class, classify};
+pub use encode::Part;
+pub use pipeline::{apply_ops_targets, map_reduce_target, output_targets, rename_targets};
+pub use reply::{Reply, error_reply};
+pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};
+
+use crate::document::{Document, DuplicateField, Malformed, Value};
+use crate::wire::WireError;
+use crate::wire::op_msg::Message;
+
+/// Server error codes that docward itself uses (mongod's `error_codes.yml`).
+pub mod code {
+    /// BSON or a command that cannot be read.
+    pub const FAILED_TO_PARSE: i32 = 9;
+    /// A guarded replacement that matched nothing.
+    pub const WRITE_CONFLICT: i32 = 112;
+    /// A rule's rejection.
+    pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// The legacy opcodes, as servers since 5.1 answer them.
+    pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
+    /// A reply that would be too large.
+    pub const BSON_OBJECT_TOO_LARGE: i32 = 10334;
+
+    pub fn name(code: i32) -> &'static str {
+        match code {
+            FAILED_TO_PARSE => "FailedToParse",
+            WRITE_CONFLICT => "WriteConflict",
+            DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
+            UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
+            BSON_OBJECT_TOO_LARGE => "BSONObjectTooLarge",
+            _ => "UnknownError",
+        }
+    }
+}
+
+/// Why a message that a rule may concern cannot be read. It is refused; mongod never sees it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    #[error("the message cannot be parsed: {0}")]
+    Wire(#[from] WireError),
+    #[error("{place} is not BSON: {fault}")]
+    NotBson { place: &'static str, fault: Malformed },
+    #[error("{place} is ambiguous: {fault}")]
+    Duplicate { place: &'static str, fault: DuplicateField },
+    #[error("the command body is empty")]
+    NoCommand,
+    #[error("field '{field}' of {place} has the wrong type")]
+    WrongType { place: &'static str, field: &'static str },
+    #[error("field '{field}' of {place} is missing")]
+    Missing { place: &'static str, field: &'static str },
+    #[error("field '{field}' of {place} is unknown, and could change what it does")]
+    UnknownField { place: &'static str, field: String },
+    #[error("'{0}' comes both in the body and as a document sequence")]
+    BodyAndSequence(&'static str),
+    #[error("document sequence '{0}' is unknown to this command")]
+    UnknownSequence(String),
+    #[error("op {index} names namespace {named}, nsInfo has {available}")]
+    NoSuchNamespace { index: usize, named: i64, available: usize },
+    #[error("{0} statements are more than the 100,000 a command may carry")]
+    TooManyStatements(usize),
+}
+
+/// A namespace as a command names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace<'a> {
+    pub database: &'a str,
+    pub collection: &'a str,
+}
+
+impl<'a> Namespace<'a> {
+    /// Splits "database.collection" at the first dot.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (database, collection) = text.split_once('.')?;
+        Some(Self { database, collection })
+    }
+}
+
+impl std::fmt::Display for Namespace<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}", self.database, self.collection)
+    }
+}
+
+/// A command whose message and body have been checked: the structure of the body to the bottom, and no
+/// field twice at its top level.
+#[derive(Debug, Clone)]
+pub struct Command<'a> {
+    pub message: Message<'a>,
+    pub body: Document<'a>,
+    /// The first key: case matters to mongod, so it does here.
+    pub name: &'a str,
+    /// The first value.
+    pub target: Value<'a>,
+    /// `$db`.
+    pub database: &'a str,
+}
+
+impl<'a> Command<'a> {
+    /// # Errors
+    /// [`CommandError`] when the message or its body is malformed or ambiguous.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
+        const BODY: &str = "the command body";
+        let message = Message::parse(frame)?;
+        let body = parse_document(message.body, BODY)?;
+        refuse_duplicates(body, BODY)?;
+        let first = body.first().ok_or(CommandError::NoCommand)?;
+        let name = std::str::from_utf8(first.key)
+            .map_err(|_| CommandError::WrongType { place: BODY, field: "command name" })?;
+        let database = match body.get("$db") {
+            Some(value) => value.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?,
+            None => return Err(CommandError::Missing { place: BODY, field: "$db" }),
+        };
+        Ok(Self { message, body, name, target: first.value, database })
+    }
+
+    /// The collection a command names by its first value.
+    pub fn collection(&self) -> Option<Namespace<'a>> {
+        self.target.as_str().map(|collection| Namespace { database: self.database, collection })
+    }
+
+    /// What the session fields say (driver specifications "Sessions", "Transactions", "Retryable Writes").
+    pub fn session(&self) -> SessionFields<'a> {
+        SessionFields {
+            lsid: self.body.get("lsid"),
+            txn_number: self.body.get("txnNumber"),
+            in_transaction: self.body.get("autocommit").and_then(Value::as_bool) == Some(false),
+            starts_transaction: self.body.get("startTransaction").and_then(Value::as_bool) == Some(true),
+        }
+    }
+}
+
+/// The session part of a command.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionFields<'a> {
+    pub lsid: Option<Value<'a>>,
+    pub txn_number: Option<Value<'a>>,
+    pub in_transaction: bool,
+    pub starts_transaction: bool,
+}
+
+impl SessionFields<'_> {
+    pub fn is_retryable_write(&self) -> bool {
+        self.txn_number.is_some() && !self.in_transaction
+    }
+}
+
+pub(crate) fn parse_document<'a>(bytes: &'a [u8], place: &'static str) -> Result<Document<'a>, CommandError> {
+    Document::parse(bytes).map_err(|fault| CommandError::NotBson { place, fault })
+}
+
+pub(crate) fn refuse_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
+    document.refuse_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
+}

@@ -1,0 +1,263 @@
+//! One write as the server counts it, in one shape for all the commands that can carry it.
+
+use super::batch::Form;
+use super::{CommandError, refuse_duplicates};
+use crate::document::{CowDocument, Document, Kind, Value, Writer};
+
+/// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
+#[derive(Debug, Clone)]
+pub struct Statement<'a> {
+    pub operation: Operation<'a>,
+    /// Index into the batch's namespaces.
+    pub namespace: usize,
+    form: Form,
+    /// The statement as it came; for findAndModify the whole command body.
+    source: Document<'a>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Operation<'a> {
+    Insert(Insert<'a>),
+    Update(Update<'a>),
+    Delete(Delete<'a>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Insert<'a> {
+    pub document: CowDocument<'a>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Update<'a> {
+    pub filter: CowDocument<'a>,
+    pub modification: Modification<'a>,
+    pub upsert: bool,
+    pub multi: bool,
+    /// The statement has array filters; an empty list counts as none.
+    pub array_filters: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Delete<'a> {
+    pub filter: CowDocument<'a>,
+}
+
+/// What an update does.
+#[derive(Debug, Clone)]
+pub enum Modification<'a> {
+    /// A document without operators takes the stored one's place.
+    Replacement(CowDocument<'a>),
+    /// `{$set: ..., $inc: ...}`
+    Operators(CowDocument<'a>),
+    /// An aggregation pipeline as the client wrote it, as the array's document.
+    ClientPipeline(Document<'a>),
+    /// A pipeline docward made of operators; each stage is a document.
+    Pipeline(Vec<CowDocument<'a>>),
+}
+
+impl<'a> Statement<'a> {
+    /// Reads one statement of `form`; for findAndModify `source` is the command body.
+    ///
+    /// # Errors
+    /// [`CommandError`] for what is missing, mistyped, ambiguous or unknown.
+    pub(super) fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+        let (operation, namespace) = match form {
+            Form::Insert => (insert(source.into())?, 0),
+            Form::Update => (update(form, source)?, 0),
+            Form::Delete => (delete(form, source)?, 0),
+            Form::FindAndModify if source.get("remove").and_then(Value::as_flag) == Some(true) => {
+                (delete(form, source)?, 0)
+            }
+            Form::FindAndModify => (update(form, source)?, 0),
+            Form::BulkWrite => bulk_operation(source)?,
+        };
+        Ok(Self { operation, namespace, form, source })
+    }
+
+    pub fn is_rewritten(&self) -> bool {
+        match &self.operation {
+            Operation::Insert(insert) => insert.document.is_rewritten(),
+            Operation::Delete(delete) => delete.filter.is_rewritten(),
+            Operation::Update(update) => {
+                update.filter.is_rewritten()
+                    || update.modification.is_rewritten()
+                    || self.source.get("upsert").and_then(Value::as_flag).unwrap_or(false) != update.upsert
+            }
+        }
+    }
+
+    /// The same statement with another operation.
+    pub fn with(&self, operation: Operation<'a>) -> Self {
+        Self { operation, namespace: self.namespace, form: self.form, source: self.source }
+    }
+
+    /// "insert", "update", "replacement", "delete": for messages to people.
+    pub fn kind_name(&self) -> &'static str {
+        match &self.operation {
+            Operation::Insert(_) => "insert",
+            Operation::Delete(_) => "delete",
+            Operation::Update(update) => match update.modification {
+                Modification::Replacement(_) => "replacement",
+                _ => "update",
+            },
+        }
+    }
+
+    /// The statement as an element of its command's array.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        match (&self.operation, self.form) {
+            _ if !self.is_rewritten() => out.extend_from_slice(self.source.as_bytes()),
+            (Operation::Insert(insert), Form::Insert) => {
+                out.extend_from_slice(insert.document.as_document().as_bytes())
+            }
+            _ => Writer::document(out, |w| self.write_fields(w, self.source)),
+        }
+    }
+
+    /// Copies `fields`, the statement's own replaced by what the rules made of them.
+    pub(super) fn write_fields(&self, w: &mut Writer<'_>, fields: Document<'_>) {
+        let names = self.form.names();
+        for element in fields.elements() {
+            match (&self.operation, element.key) {
+                (Operation::Insert(insert), b"document") => {
+                    w.value("document", Value::document(insert.document.as_document()));
+                }
+                (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter }), key)
+                    if key == names.filter.as_bytes() =>
+                {
+                    w.value(names.filter, Value::document(filter.as_document()));
+                }
+                (Operation::Update(update), key) if key == names.update.as_bytes() => {
+                    update.modification.write(w, names.update);
+                }
+                (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
+                // Only an empty list gets here, and pipelines do not take even that everywhere.
+                (Operation::Update(Update { modification: Modification::Pipeline(_), .. }), b"arrayFilters") => {}
+                _ => w.element(element),
+            }
+        }
+    }
+}
+
+impl Modification<'_> {
+    fn is_rewritten(&self) -> bool {
+        match self {
+            Self::Replacement(document) | Self::Operators(document) => document.is_rewritten(),
+            Self::ClientPipeline(_) => false,
+            Self::Pipeline(_) => true,
+        }
+    }
+
+    fn write(&self, w: &mut Writer<'_>, key: &str) {
+        match self {
+            Self::Replacement(document) | Self::Operators(document) => {
+                w.value(key, Value::document(document.as_document()));
+            }
+            Self::ClientPipeline(stages) => w.value(key, Value { kind: Kind::Array, bytes: stages.as_bytes() }),
+            Self::Pipeline(stages) => w.array(key, |a| {
+                stages.iter().for_each(|stage| a.value(Value::document(stage.as_document())));
+            }),
+        }
+    }
+}
+
+fn insert<'a>(document: CowDocument<'a>) -> Result<Operation<'a>, CommandError> {
+    refuse_duplicates(document.as_document(), "an inserted document")?;
+    Ok(Operation::Insert(Insert { document }))
+}
+
+fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+    check_fields(form, source)?;
+    Ok(Operation::Delete(Delete { filter: filter(form, source)? }))
+}
+
+fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+    let names = form.names();
+    check_fields(form, source)?;
+    let modification = source
+        .get(names.update)
+        .ok_or(CommandError::Missing { place: names.place, field: names.update })
+        .and_then(|value| read_modification(form, value))?;
+    Ok(Operation::Update(Update {
+        filter: filter(form, source)?,
+        modification,
+        upsert: flag(source, names.place, "upsert")?,
+        multi: flag(source, names.place, "multi")?,
+        array_filters: source.get("arrayFilters").is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty())),
+    }))
+}
+
+fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a>, CommandError> {
+    let names = form.names();
+    if let Some(stages) = value.as_array() {
+        return Ok(Modification::ClientPipeline(stages));
+    }
+    let document = value.as_document().ok_or(CommandError::WrongType { place: names.place, field: names.update })?;
+    refuse_duplicates(document, "an update")?;
+    if !document.first().is_some_and(|first| first.key.starts_with(b"$")) {
+        return Ok(Modification::Replacement(document.into()));
+    }
+    for operator in document.values().filter_map(Value::as_document) {
+        refuse_duplicates(operator, "an update operator")?;
+    }
+    Ok(Modification::Operators(document.into()))
+}
+
+fn filter<'a>(form: Form, source: Document<'a>) -> Result<CowDocument<'a>, CommandError> {
+    let names = form.names();
+    let wrong = CommandError::WrongType { place: names.place, field: names.filter };
+    match source.get(names.filter) {
+        Some(value) => {
+            let document = value.as_document().ok_or(wrong)?;
+            refuse_duplicates(document, "a filter")?;
+            Ok(document.into())
+        }
+        // findAndModify may leave the query out; an element of a batch may not.
+        None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
+        None => Err(CommandError::Missing { place: names.place, field: names.filter }),
+    }
+}
+
+fn flag(source: Document<'_>, place: &'static str, field: &'static str) -> Result<bool, CommandError> {
+    match source.get(field) {
+        None => Ok(false),
+        Some(value) => value.as_flag().ok_or(CommandError::WrongType { place, field }),
+    }
+}
+
+/// One op of bulkWrite (8.0): its first key names the operation, its value the namespace.
+fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), CommandError> {
+    const PLACE: &str = "an op of bulkWrite";
+    let first = source.first().ok_or(CommandError::Missing { place: PLACE, field: "insert, update or delete" })?;
+    let namespace = first.value.as_integer().and_then(|n| usize::try_from(n).ok());
+    let namespace = namespace.ok_or(CommandError::WrongType { place: PLACE, field: "insert, update or delete" })?;
+    let operation = match first.key {
+        b"insert" => {
+            check_fields(Form::BulkWrite, source)?;
+            let document = source.get("document").and_then(Value::as_document);
+            insert(document.ok_or(CommandError::Missing { place: PLACE, field: "document" })?.into())?
+        }
+        b"update" => update(Form::BulkWrite, source)?,
+        b"delete" => delete(Form::BulkWrite, source)?,
+        other => return Err(unknown_field(PLACE, other)),
+    };
+    Ok((operation, namespace))
+}
+
+/// An unknown field of a statement could change its meaning (as `upsertSupplied` does), so it is refused.
+/// findAndModify's fields are the command's own, which mongod checks.
+fn check_fields(form: Form, source: Document<'_>) -> Result<(), CommandError> {
+    let names = form.names();
+    refuse_duplicates(source, names.place)?;
+    if form == Form::FindAndModify {
+        return Ok(());
+    }
+    match source.elements().find(|element| !names.fields.iter().any(|name| name.as_bytes() == element.key)) {
+        Some(element) => Err(unknown_field(names.place, element.key)),
+        None => Ok(()),
+    }
+}
+
+fn unknown_field(place: &'static str, key: &[u8]) -> CommandError {
+    CommandError::UnknownField { place, field: String::from_utf8_lossy(key).into_owned() }
+}
