@@ -14,5 +14,5 @@ mod writer;
 pub use cursor::{Document, DuplicateField, Element, Elements, MAX_DEPTH, Malformed, peek};
 pub use owned::CowDocument;
 pub use path::{Lookup, Path};
-pub use value::{Kind, Value};
-pub use writer::{ArrayWriter, Writer, document, value_bytes};
+pub use value::{Kind, OwnedValue, Value};
+pub use writer::{ArrayWriter, Slot, Writer, document};

@@ -171,3 +171,54 @@ impl<'a> Value<'a> {
         }
     }
 }
+
+/// A value of its own; up to 8 bytes (numbers, dates) without an allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedValue {
+    kind: Kind,
+    bytes: smallvec::SmallVec<[u8; 8]>,
+}
+
+impl OwnedValue {
+    pub fn int32(number: i32) -> Self {
+        Self::fixed(Kind::Int32, &number.to_le_bytes())
+    }
+
+    pub fn int64(number: i64) -> Self {
+        Self::fixed(Kind::Int64, &number.to_le_bytes())
+    }
+
+    pub fn double(number: f64) -> Self {
+        Self::fixed(Kind::Double, &number.to_le_bytes())
+    }
+
+    /// Milliseconds since 1970 UTC.
+    pub fn date(milliseconds: i64) -> Self {
+        Self::fixed(Kind::DateTime, &milliseconds.to_le_bytes())
+    }
+
+    /// `seconds` since 1970 UTC, and the operation's number within that second.
+    pub fn timestamp(seconds: u32, increment: u32) -> Self {
+        let bits = (u64::from(seconds) << 32) | u64::from(increment);
+        Self::fixed(Kind::Timestamp, &bits.to_le_bytes())
+    }
+
+    /// The narrowest integer type that holds the number.
+    pub fn integer(number: i64) -> Self {
+        i32::try_from(number).map_or_else(|_| Self::int64(number), Self::int32)
+    }
+
+    fn fixed(kind: Kind, bytes: &[u8]) -> Self {
+        Self { kind, bytes: smallvec::SmallVec::from_slice(bytes) }
+    }
+
+    pub fn as_value(&self) -> Value<'_> {
+        Value { kind: self.kind, bytes: &self.bytes }
+    }
+}
+
+impl From<Value<'_>> for OwnedValue {
+    fn from(value: Value<'_>) -> Self {
+        Self::fixed(value.kind, value.bytes)
+    }
+}

@@ -16,18 +16,18 @@ pub struct ArrayWriter<'b> {
     next: usize,
 }
 
+/// Room for exactly one value; left unused it is null.
+#[derive(Debug)]
+pub struct Slot<'b> {
+    out: &'b mut Vec<u8>,
+    tag_at: usize,
+}
+
 /// A document of its own.
 pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     Writer::document(&mut out, write);
     out
-}
-
-/// The bytes of one value, as `write` appends it under any name.
-pub fn value_bytes(write: impl FnOnce(&mut Writer<'_>, &str)) -> (Kind, Vec<u8>) {
-    let bytes = document(|w| write(w, ""));
-    let element = Document::trusted(&bytes).first();
-    element.map_or((Kind::Null, Vec::new()), |element| (element.value.kind, element.value.bytes.to_vec()))
 }
 
 impl<'b> Writer<'b> {
@@ -36,11 +36,15 @@ impl<'b> Writer<'b> {
         enclosed(out, |out| write(&mut Writer { out }));
     }
 
-    fn head(&mut self, kind: Kind, key: &[u8]) {
+    /// Opens a field; exactly one value follows.
+    pub fn slot(&mut self, key: impl AsRef<[u8]>) -> Slot<'_> {
+        let key = key.as_ref();
         debug_assert!(!key.contains(&0), "names come from BSON or from checked rules");
-        self.out.push(kind as u8);
+        let tag_at = self.out.len();
+        self.out.push(Kind::Null as u8);
         self.out.extend_from_slice(key);
         self.out.push(0);
+        Slot { out: self.out, tag_at }
     }
 
     /// Copies a field.
@@ -55,94 +59,141 @@ impl<'b> Writer<'b> {
     }
 
     pub fn value(&mut self, key: impl AsRef<[u8]>, value: Value<'_>) {
-        self.head(value.kind, key.as_ref());
-        self.out.extend_from_slice(value.bytes);
+        self.slot(key).value(value);
     }
 
     pub fn string(&mut self, key: impl AsRef<[u8]>, text: impl AsRef<[u8]>) {
-        self.head(Kind::String, key.as_ref());
-        push_string(self.out, text.as_ref());
+        self.slot(key).string(text);
     }
 
     pub fn int32(&mut self, key: impl AsRef<[u8]>, number: i32) {
-        self.head(Kind::Int32, key.as_ref());
-        self.out.extend_from_slice(&number.to_le_bytes());
-    }
-
-    pub fn int64(&mut self, key: impl AsRef<[u8]>, number: i64) {
-        self.head(Kind::Int64, key.as_ref());
-        self.out.extend_from_slice(&number.to_le_bytes());
-    }
-
-    pub fn double(&mut self, key: impl AsRef<[u8]>, number: f64) {
-        self.head(Kind::Double, key.as_ref());
-        self.out.extend_from_slice(&number.to_le_bytes());
+        self.slot(key).int32(number);
     }
 
     /// The narrowest integer type that holds the number, as mongod's own `$inc` would leave it.
     pub fn integer(&mut self, key: impl AsRef<[u8]>, number: i64) {
-        match i32::try_from(number) {
-            Ok(narrow) => self.int32(key, narrow),
-            Err(_) => self.int64(key, number),
-        }
+        self.slot(key).integer(number);
+    }
+
+    pub fn double(&mut self, key: impl AsRef<[u8]>, number: f64) {
+        self.slot(key).double(number);
     }
 
     pub fn boolean(&mut self, key: impl AsRef<[u8]>, value: bool) {
-        self.head(Kind::Boolean, key.as_ref());
-        self.out.push(u8::from(value));
+        self.slot(key).boolean(value);
     }
 
     pub fn null(&mut self, key: impl AsRef<[u8]>) {
-        self.head(Kind::Null, key.as_ref());
-    }
-
-    /// Milliseconds since 1970 UTC.
-    pub fn date(&mut self, key: impl AsRef<[u8]>, milliseconds: i64) {
-        self.head(Kind::DateTime, key.as_ref());
-        self.out.extend_from_slice(&milliseconds.to_le_bytes());
+        self.slot(key).null();
     }
 
     pub fn nested(&mut self, key: impl AsRef<[u8]>, write: impl FnOnce(&mut Writer<'_>)) {
-        self.head(Kind::Document, key.as_ref());
-        Writer::document(self.out, write);
+        self.slot(key).nested(write);
     }
 
     pub fn array(&mut self, key: impl AsRef<[u8]>, write: impl FnOnce(&mut ArrayWriter<'_>)) {
-        self.head(Kind::Array, key.as_ref());
-        enclosed(self.out, |out| write(&mut ArrayWriter { out, next: 0 }));
+        self.slot(key).array(write);
     }
 }
 
 impl<'b> ArrayWriter<'b> {
-    fn head(&mut self, kind: Kind) {
-        self.out.push(kind as u8);
+    /// Opens the next entry; exactly one value follows.
+    pub fn slot(&mut self) -> Slot<'_> {
+        let tag_at = self.out.len();
+        self.out.push(Kind::Null as u8);
         push_decimal(self.out, self.next);
         self.out.push(0);
         self.next += 1;
+        Slot { out: self.out, tag_at }
     }
 
     pub fn value(&mut self, value: Value<'_>) {
-        self.head(value.kind);
-        self.out.extend_from_slice(value.bytes);
+        self.slot().value(value);
     }
 
     pub fn string(&mut self, text: impl AsRef<[u8]>) {
-        self.head(Kind::String);
-        push_string(self.out, text.as_ref());
+        self.slot().string(text);
     }
 
     pub fn int32(&mut self, number: i32) {
-        self.head(Kind::Int32);
-        self.out.extend_from_slice(&number.to_le_bytes());
+        self.slot().int32(number);
     }
 
     pub fn nested(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        self.head(Kind::Document);
-        Writer::document(self.out, write);
+        self.slot().nested(write);
     }
 
     pub fn array(&mut self, write: impl FnOnce(&mut ArrayWriter<'_>)) {
-        self.head(Kind::Array);
+        self.slot().array(write);
+    }
+}
+
+impl Slot<'_> {
+    fn kind(&mut self, kind: Kind) {
+        if let Some(tag) = self.out.get_mut(self.tag_at) {
+            *tag = kind as u8;
+        }
+    }
+
+    /// Copies a value.
+    pub fn value(mut self, value: Value<'_>) {
+        self.kind(value.kind);
+        self.out.extend_from_slice(value.bytes);
+    }
+
+    pub fn string(mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        self.kind(Kind::String);
+        self.out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
+        self.out.extend_from_slice(text);
+        self.out.push(0);
+    }
+
+    pub fn int32(mut self, number: i32) {
+        self.kind(Kind::Int32);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn int64(mut self, number: i64) {
+        self.kind(Kind::Int64);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// The narrowest integer type that holds the number.
+    pub fn integer(self, number: i64) {
+        match i32::try_from(number) {
+            Ok(narrow) => self.int32(narrow),
+            Err(_) => self.int64(number),
+        }
+    }
+
+    pub fn double(mut self, number: f64) {
+        self.kind(Kind::Double);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn boolean(mut self, value: bool) {
+        self.kind(Kind::Boolean);
+        self.out.push(u8::from(value));
+    }
+
+    pub fn null(mut self) {
+        self.kind(Kind::Null);
+    }
+
+    /// Milliseconds since 1970 UTC.
+    pub fn date(mut self, milliseconds: i64) {
+        self.kind(Kind::DateTime);
+        self.out.extend_from_slice(&milliseconds.to_le_bytes());
+    }
+
+    pub fn nested(mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        self.kind(Kind::Document);
+        Writer::document(self.out, write);
+    }
+
+    pub fn array(mut self, write: impl FnOnce(&mut ArrayWriter<'_>)) {
+        self.kind(Kind::Array);
         enclosed(self.out, |out| write(&mut ArrayWriter { out, next: 0 }));
     }
 }
@@ -157,12 +208,6 @@ fn enclosed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     if let Some(prefix) = out.get_mut(start..start + 4) {
         prefix.copy_from_slice(&length.to_le_bytes());
     }
-}
-
-fn push_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
-    out.extend_from_slice(text);
-    out.push(0);
 }
 
 fn push_decimal(out: &mut Vec<u8>, number: usize) {
@@ -187,7 +232,7 @@ mod tests {
             w.double("d", 0.5);
             w.boolean("b", true);
             w.null("n");
-            w.date("t", 5);
+            w.slot("t").date(5);
             w.nested("o", |w| w.integer("k", 2));
             w.array("a", |a| {
                 a.int32(1);

@@ -1,0 +1,195 @@
+//! The patterns: one file each, from what the user writes to the judgement.
+//!
+//! A pattern looks at one [`Statement`] and gives a [`Verdict`]; it does no I/O, reads no clock and knows
+//! neither batches nor replies. A new pattern is a copy of a neighbour, plus its lines in [`Pattern`].
+//! What becomes of verdicts: `crate::engine`.
+
+mod filter;
+pub mod replacement;
+pub mod sequence;
+pub mod timestamps;
+
+use crate::command::{Operation, Statement, code};
+use crate::document::{Path, Value};
+use crate::rules::{self, Claim, Code, Located, MapReader, Node, ReadContext};
+use replacement::Replacement;
+use sequence::Sequence;
+use timestamps::Timestamps;
+
+/// The rules docward runs by.
+pub type RuleSet = rules::RuleSet<Pattern>;
+/// One of them.
+pub type Rule = rules::Rule<Pattern>;
+
+/// One pattern with its settings.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    Replacement(Replacement),
+    Sequence(Sequence),
+    Timestamps(Timestamps),
+}
+
+/// What a pattern says of a statement.
+#[derive(Debug, Clone)]
+pub enum Verdict<'a> {
+    /// It may pass as it is.
+    Forward,
+    /// This takes its place.
+    Rewrite(Rewrite<'a>),
+    /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.
+    Allocate,
+    Reject(Rejection),
+    /// It cannot be analysed: rejected, unless the rule says `unguardable: allow`.
+    Unguardable(Rejection),
+}
+
+#[derive(Debug, Clone)]
+pub struct Rewrite<'a> {
+    pub operation: Operation<'a>,
+    /// Set when matching nothing means that somebody else was faster.
+    pub on_no_match: Option<Conflict>,
+}
+
+/// What becomes of a guarded statement that matched nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// It is reported as a write error, code 112.
+    Error,
+    /// It counts as n: 0.
+    Ignore,
+}
+
+/// Why a statement is refused, for the application's developer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// A server error code.
+    pub code: i32,
+    /// What is wrong, as half a sentence: "it replaces the whole document".
+    pub reason: String,
+    /// What to do instead, as a sentence.
+    pub hint: String,
+}
+
+impl Rejection {
+    pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason: reason.into(), hint: hint.into() }
+    }
+}
+
+impl<'a> Verdict<'a> {
+    fn reject(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Reject(Rejection::new(reason, hint))
+    }
+
+    fn unguardable(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unguardable(Rejection::new(reason, hint))
+    }
+
+    fn rewrite(operation: Operation<'a>) -> Self {
+        Self::Rewrite(Rewrite { operation, on_no_match: None })
+    }
+
+    /// A pipeline update that the client wrote; no pattern looks into those.
+    fn client_pipeline() -> Self {
+        Self::unguardable("it is an aggregation pipeline, which can change any field", "Use update operators such as $set.")
+    }
+}
+
+/// What a judgement may know besides the statement.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'c> {
+    /// Wall clock of the proxy when the message arrived, in milliseconds since 1970 UTC.
+    pub now: i64,
+    /// The command's `comment`.
+    pub comment: Option<Value<'c>>,
+}
+
+impl Pattern {
+    pub fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        match self {
+            Self::Replacement(pattern) => pattern.judge(statement),
+            Self::Sequence(pattern) => pattern.judge(statement),
+            Self::Timestamps(pattern) => pattern.judge(statement, context),
+        }
+    }
+
+    /// The field that reads must not return, if there is one.
+    pub fn hidden_field(&self) -> Option<&str> {
+        match self {
+            Self::Timestamps(pattern) => pattern.hidden_field(),
+            _ => None,
+        }
+    }
+}
+
+impl rules::Pattern for Pattern {
+    const NAMES: &'static [&'static str] = &["replacement", "timestamps", "sequence"];
+
+    fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        let mut reader = context.map(settings)?;
+        let pattern = match name {
+            "replacement" => Replacement::read(&mut reader).map(Self::Replacement),
+            "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
+            "sequence" => Sequence::read(&mut reader).map(Self::Sequence),
+            _ => None,
+        };
+        reader.finish();
+        pattern
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Replacement(_) => "replacement",
+            Self::Sequence(_) => "sequence",
+            Self::Timestamps(_) => "timestamps",
+        }
+    }
+
+    /// RULES: deny → replacement → together → bounds → queue → bucket → tree → timestamps → sequence → defaults.
+    fn phase(&self) -> u8 {
+        match self {
+            Self::Replacement(_) => 1,
+            Self::Timestamps(_) => 7,
+            Self::Sequence(_) => 8,
+        }
+    }
+
+    fn exclusive(&self) -> bool {
+        match self {
+            Self::Replacement(_) | Self::Timestamps(_) => true,
+            Self::Sequence(_) => false,
+        }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        match self {
+            Self::Replacement(_) | Self::Timestamps(_) => Vec::new(),
+            Self::Sequence(pattern) => pattern.claims(),
+        }
+    }
+}
+
+/// Reads a field path under `key`.
+fn read_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
+    let text = reader.text(key)?;
+    located_path(reader, text)
+}
+
+/// Reads a field path that must be there.
+fn read_required_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
+    let text = reader.required_text(key)?;
+    located_path(reader, text)
+}
+
+fn located_path(reader: &mut MapReader<'_, '_, '_>, text: Located<String>) -> Option<Located<Path>> {
+    match Path::parse(&text.value) {
+        Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
+            Some(Located { value: path, span: text.span })
+        }
+        _ => {
+            let message = format!("`{}` is no field path", text.value);
+            reader.context().error(Code::InvalidValue, text.span, message);
+            None
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! `timestamps`: the last writer by the source's own time wins, whatever order the writes arrive in.
+//!
+//! A device sends its state; a queue redelivers, a retry overtakes, and an old reading lands on a newer one.
+//! Every guarded field is a last-writer-wins register: its stamp lives under `store`, and an update becomes a
+//! pipeline that sets field and stamp only where the stamp is not newer.
+//!
+//! before: `updateOne({_id: 1}, {$set: {temp: 20, published_at: T}})`
+//!
+//! after: `updateOne({_id: 1}, [{$set: {temp: {$cond: [STALE, "$temp", {$literal: 20}]}, ...,
+//! last_modified: {temp: {$cond: [STALE, "$last_modified.temp", T]}, ...}}}])`, with STALE =
+//! `{$and: [{$eq: [{$type: "$last_modified.temp"}, "date"]}, {$gt: ["$last_modified.temp", T]}]}`
+//!
+//! A pipeline rather than a filter: a stale upsert then matches and changes nothing, where a narrowed filter
+//! would try to insert and fail with E11000. Reads: [`hide`]; the pipeline: `pipeline.rs`.
+
+pub mod hide;
+mod pipeline;
+
+use super::filter::{remade, touched};
+use super::{Context, Rejection, Verdict, read_path};
+use crate::command::{Insert, Modification, Operation, Statement, Update};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::rules::{Code, MapReader};
+use pipeline::{Change, Tree};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Timestamps {
+    source: Source,
+    stamp_type: StampType,
+    fields: Fields,
+    /// Top-level field that holds the stamps.
+    store: String,
+    per: Per,
+    missing: Missing,
+    hide: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    /// A field of the write.
+    Field(Path),
+    /// A field of the command's comment.
+    Comment(Path),
+    /// Arrival at the proxy.
+    Clock,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StampType {
+    Date,
+    Long,
+    Timestamp,
+}
+
+#[derive(Debug, Clone)]
+enum Fields {
+    All,
+    Listed(Vec<Path>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Per {
+    Field,
+    Document,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Reject,
+    Clock,
+    Pass,
+}
+
+/// How a touched path relates to the guarded ones.
+enum Reach {
+    /// It is a register.
+    Guarded,
+    /// It touches none.
+    Free,
+    /// It is the stamps' own field, or inside it.
+    Store,
+    /// It writes a part of a register, or a field around one.
+    Across(String),
+}
+
+impl Timestamps {
+    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let source = read_source(reader);
+        let stamp_type = reader.choice(
+            "type",
+            &[("date", StampType::Date), ("long", StampType::Long), ("timestamp", StampType::Timestamp)],
+        );
+        let fields = read_fields(reader);
+        let store = read_path(reader, "store");
+        let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
+        let missing = reader.choice(
+            "missing",
+            &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)],
+        );
+        let hide = reader.boolean("hide");
+        if let Some(store) = &store
+            && (!store.value.is_top_level() || store.value.as_str() == "_id")
+        {
+            reader.context().error(Code::InvalidValue, store.span, "`store` must be a top-level field other than _id");
+            return None;
+        }
+        Some(Self {
+            source: source?,
+            stamp_type: stamp_type.map_or(StampType::Date, |word| word.value),
+            fields: fields?,
+            store: store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned()),
+            per: per.map_or(Per::Field, |word| word.value),
+            missing: missing.map_or(Missing::Reject, |word| word.value),
+            hide: hide.is_some_and(|flag| flag.value),
+        })
+    }
+
+    /// The stamps' field, if reads are not to return it.
+    pub(super) fn hidden_field(&self) -> Option<&str> {
+        self.hide.then_some(self.store.as_str())
+    }
+
+    pub(super) fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        let judged = match &statement.operation {
+            Operation::Insert(insert) => self.insert(insert, context),
+            Operation::Delete(_) => Ok(Verdict::Forward),
+            Operation::Update(update) => match &update.modification {
+                Modification::Operators(operators) => self.update(update, operators.as_document(), context),
+                Modification::Replacement(document) => self.replacement(update, document.as_document(), context),
+                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
+            },
+        };
+        judged.unwrap_or_else(Verdict::Reject)
+    }
+
+    /// An inserted document gets stamps for what it holds; stamps it brings along were read, and are not kept.
+    fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
+        let document = insert.document.as_document();
+        let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
+        let document = CowDocument::from_writer(self.stamped(document, &time)?);
+        Ok(Verdict::rewrite(Operation::Insert(Insert { document })))
+    }
+
+    /// `document` with its stamps, all of them `time`.
+    fn stamped(&self, document: Document<'_>, time: &OwnedValue) -> Result<Vec<u8>, Rejection> {
+        let kept = edit::without(document, &self.store);
+        let kept = CowDocument::from_writer(kept);
+        let kept = kept.as_document();
+        if self.per == Per::Document {
+            return Ok(edit::append(kept, |w| w.value(&self.store, time.as_value())));
+        }
+        let mut stamps = Tree::default();
+        match &self.fields {
+            Fields::All => {
+                for field in kept.elements().filter(|field| field.key != b"_id") {
+                    let name = field_name(field.key)?;
+                    stamps.insert(name, Change::Constant(time.as_value()), None)?;
+                }
+            }
+            Fields::Listed(_) => {
+                for path in self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_))) {
+                    stamps.insert(path.as_str(), Change::Constant(time.as_value()), None)?;
+                }
+            }
+        }
+        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.write_constants(w))))
+    }
+
+    /// The listed registers, and the source field where no listed one covers it: it must converge too.
+    fn registers(&self) -> impl Iterator<Item = &Path> {
+        let listed = match &self.fields {
+            Fields::All => &[][..],
+            Fields::Listed(paths) => paths,
+        };
+        let source = match &self.source {
+            Source::Field(path) if !listed.iter().any(|l| l.overlaps(path.as_str().as_bytes())) => Some(path),
+            _ => None,
+        };
+        listed.iter().chain(source)
+    }
+
+    fn reach(&self, path: &[u8]) -> Reach {
+        let root = path.split(|byte| *byte == b'.').next().unwrap_or(path);
+        if root == self.store.as_bytes() {
+            return Reach::Store;
+        }
+        if root == b"_id" {
+            return Reach::Free;
+        }
+        match &self.fields {
+            Fields::All if self.per == Per::Field && path.contains(&b'.') => {
+                Reach::Across(String::from_utf8_lossy(root).into_owned())
+            }
+            Fields::All => Reach::Guarded,
+            Fields::Listed(_) => match self.registers().find(|register| register.overlaps(path)) {
+                None => Reach::Free,
+                Some(register) if register.as_str().as_bytes() == path => Reach::Guarded,
+                // One stamp for the whole document: parts of a field are as well guarded as the field.
+                Some(_) if self.per == Per::Document => Reach::Guarded,
+                Some(register) => Reach::Across(register.as_str().to_owned()),
+            },
+        }
+    }
+
+    fn update<'a>(
+        &self,
+        update: &Update<'a>,
+        operators: Document<'_>,
+        context: &Context<'_>,
+    ) -> Result<Verdict<'a>, Rejection> {
+        let mut guarded = false;
+        let mut resets = false;
+        for (operator, path, _) in touched(operators) {
+            match self.reach(path) {
+                Reach::Free => {}
+                Reach::Guarded => guarded = true,
+                Reach::Store if operator == b"$unset" => resets = true,
+                Reach::Store => return Err(self.forged_stamp(path)),
+                Reach::Across(register) => return Err(self.across(path, &register)),
+            }
+        }
+        if guarded && resets {
+            return Err(Rejection::new(
+                format!("it unsets stamps in '{}' and writes guarded fields at once", self.store),
+                "Unset the stamps in a statement of its own.",
+            ));
+        }
+        if !guarded {
+            return Ok(Verdict::Forward);
+        }
+        let Some(time) = self.source_time(context, |path| set_value(operators, path))? else {
+            return Ok(Verdict::Forward);
+        };
+        if update.array_filters {
+            return Ok(unguardable("it uses arrayFilters"));
+        }
+        let mut tree = Tree::default();
+        let mut stamped = Vec::new();
+        for (operator, path, value) in touched(operators) {
+            let change = match operator {
+                b"$set" => Change::Set(value),
+                b"$unset" => Change::Unset,
+                b"$currentDate" if sets_a_date(value) => Change::Now,
+                b"$setOnInsert" if !update.upsert => continue,
+                b"$inc" if matches!(self.reach(path), Reach::Free) => match value.kind {
+                    Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
+                    _ => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
+                },
+                other => return Ok(self.not_a_register_write(other, path)),
+            };
+            let path = updatable(path)?;
+            let stamp = matches!(self.reach(path.as_bytes()), Reach::Guarded).then(|| self.stamp_path(path));
+            if let Some(stamp) = &stamp
+                && !stamped.contains(stamp)
+            {
+                stamped.push(stamp.clone());
+            }
+            tree.insert(path, change, stamp)?;
+        }
+        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name());
+        let modification = Modification::Pipeline(vec![stage]);
+        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+    }
+
+    /// Where the stamp of a register lives.
+    fn stamp_path(&self, register: &str) -> String {
+        match self.per {
+            Per::Document => self.store.clone(),
+            Per::Field => format!("{}.{register}", self.store),
+        }
+    }
+
+    fn replacement<'a>(
+        &self,
+        update: &Update<'a>,
+        document: Document<'_>,
+        context: &Context<'_>,
+    ) -> Result<Verdict<'a>, Rejection> {
+        // mongod refuses to replace many documents; that error is the right one.
+        if update.multi {
+            return Ok(Verdict::Forward);
+        }
+        if self.per == Per::Field {
+            return Ok(Verdict::unguardable(
+                "it replaces the whole document, and stamps are kept per field",
+                "Use updateOne with $set. (For the DBA: `per: document` guards replacements, and a `replacement` \
+                 rule with `unguarded: merge` turns them into $set.)",
+            ));
+        }
+        if let Some(field) = document.elements().find(|field| field.key.starts_with(b"$")) {
+            let name = String::from_utf8_lossy(field.key);
+            return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
+        }
+        let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
+        let stored = CowDocument::from_writer(self.stamped(document, &time)?);
+        let stage =
+            pipeline::replacement_stage(stored.as_document(), &self.store, &time, self.stamp_type.name());
+        let modification = Modification::Pipeline(vec![stage]);
+        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+    }
+
+    /// The write's own time; `None` when it has none and passes unguarded.
+    fn source_time<'v>(
+        &self,
+        context: &Context<'v>,
+        of_write: impl FnOnce(&Path) -> Lookup<'v>,
+    ) -> Result<Option<OwnedValue>, Rejection> {
+        let (found, place) = match &self.source {
+            Source::Clock => return Ok(Some(self.stamp_type.clock(context.now))),
+            Source::Field(path) => (of_write(path), format!("field '{path}'")),
+            Source::Comment(path) => {
+                let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                (path.lookup(comment), format!("field '{path}' of the comment"))
+            }
+        };
+        match (found, self.missing) {
+            (Lookup::Found(value), _) => self.stamp_type.accept(value).map(Some).ok_or_else(|| {
+                Rejection::new(
+                    format!("its source time, {place}, is of type {}", value.kind.name()),
+                    format!("Send it as {}.", self.stamp_type.wanted()),
+                )
+            }),
+            (Lookup::Missing | Lookup::Blocked(_), Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
+            (Lookup::Missing | Lookup::Blocked(_), Missing::Pass) => Ok(None),
+            (Lookup::Missing | Lookup::Blocked(_), Missing::Reject) => Err(Rejection::new(
+                format!("it writes guarded fields without its source time, {place}"),
+                format!("Send {place} along, as {}.", self.stamp_type.wanted()),
+            )),
+        }
+    }
+
+    fn forged_stamp(&self, path: &[u8]) -> Rejection {
+        Rejection::new(
+            format!("it writes '{}', where the stamps are kept", String::from_utf8_lossy(path)),
+            format!("Leave '{}' out; only $unset is allowed, which lets the next write win.", self.store),
+        )
+    }
+
+    fn across(&self, path: &[u8], register: &str) -> Rejection {
+        let path = String::from_utf8_lossy(path);
+        let hint = match self.fields {
+            Fields::All => format!(
+                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it a stamp of its own.)"
+            ),
+            Fields::Listed(_) => format!("Write '{register}' as a whole, and by its own path."),
+        };
+        Rejection::new(format!("'{path}' overlaps the guarded field '{register}', which has one stamp"), hint)
+    }
+
+    fn not_a_register_write<'a>(&self, operator: &[u8], path: &[u8]) -> Verdict<'a> {
+        let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
+        match self.reach(path.as_bytes()) {
+            Reach::Guarded => Verdict::unguardable(
+                format!("{operator} on the guarded field '{path}' depends on the order of writes"),
+                "Use $set with the value the source has.",
+            ),
+            _ => Verdict::unguardable(
+                format!("{operator} on '{path}' cannot be combined with writes to guarded fields"),
+                "Send it as a statement of its own.",
+            ),
+        }
+    }
+}
+
+impl StampType {
+    /// The name `$type` gives.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Date => "date",
+            Self::Long => "long",
+            Self::Timestamp => "timestamp",
+        }
+    }
+
+    fn wanted(self) -> &'static str {
+        match self {
+            Self::Date => "a date",
+            Self::Long => "a whole number",
+            Self::Timestamp => "a BSON timestamp other than (0, 0)",
+        }
+    }
+
+    /// The value as stamps are stored, if it is of this type. A long may come as any whole number, because
+    /// drivers choose the width: all become int64, so that stamps compare within one type.
+    fn accept(self, value: Value<'_>) -> Option<OwnedValue> {
+        match (self, value.kind) {
+            (Self::Date, Kind::DateTime) => Some(value.into()),
+            (Self::Long, _) => value.as_integer().map(OwnedValue::int64),
+            // mongod puts its own time in the place of Timestamp(0, 0).
+            (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(|_| value.into()),
+            _ => None,
+        }
+    }
+
+    /// `now` in milliseconds since 1970.
+    fn clock(self, now: i64) -> OwnedValue {
+        match self {
+            Self::Date => OwnedValue::date(now),
+            Self::Long => OwnedValue::int64(now),
+            Self::Timestamp => {
+                let seconds = u32::try_from(now.div_euclid(1000)).unwrap_or(u32::MAX);
+                OwnedValue::timestamp(seconds, now.rem_euclid(1000) as u32 + 1)
+            }
+        }
+    }
+}
+
+fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<Source> {
+    let text = reader.required_text("source")?;
+    let wrong = |reader: &mut MapReader<'_, '_, '_>| {
+        let message = format!("`{}` is no source: a field path, $comment.PATH or $clock", text.value);
+        reader.context().error(Code::InvalidValue, text.span, message);
+        None
+    };
+    if text.value == "$clock" {
+        return Some(Source::Clock);
+    }
+    match text.value.strip_prefix("$comment.") {
+        Some(path) => match Path::parse(path) {
+            Some(path) => Some(Source::Comment(path)),
+            None => wrong(reader),
+        },
+        None => match super::read_path(reader, "source") {
+            Some(path) => Some(Source::Field(path.value)),
+            None => None,
+        },
+    }
+}
+
+/// `all`, or disjoint paths.
+fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
+    let Some(texts) = reader.entry("fields").is_some().then(|| reader.texts("fields")) else {
+        return Some(Fields::All);
+    };
+    let texts = texts?;
+    if let [only] = texts.as_slice()
+        && only.value == "all"
+    {
+        return Some(Fields::All);
+    }
+    let mut paths: Vec<Path> = Vec::new();
+    for text in texts {
+        let path = super::located_path(reader, text.clone())?.value;
+        if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
+            let message = format!("`{path}` overlaps `{other}`: guarded fields must be disjoint");
+            reader.context().error(Code::ConflictingSettings, text.span, message);
+            return None;
+        }
+        paths.push(path);
+    }
+    Some(Fields::Listed(paths))
+}
+
+/// What `$set` writes at `path`, by its own name or inside a field around it.
+fn set_value<'u>(operators: Document<'u>, path: &Path) -> Lookup<'u> {
+    let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    for field in set.elements() {
+        if field.key == path.as_str().as_bytes() {
+            return Lookup::Found(field.value);
+        }
+        let below = path.as_str().as_bytes().strip_prefix(field.key).and_then(|rest| rest.strip_prefix(b"."));
+        let below = below.and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
+        if let (Some(below), Some(nested)) = (below, field.value.as_document()) {
+            return below.lookup(nested);
+        }
+    }
+    Lookup::Missing
+}
+
+/// `$currentDate: {f: true}` or `{f: {$type: "date"}}`.
+fn sets_a_date(value: Value<'_>) -> bool {
+    let of_type = value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str);
+    value.as_bool().is_some() || of_type == Some("date")
+}
+
+fn unguardable<'a>(reason: &str) -> Verdict<'a> {
+    Verdict::unguardable(reason, "Write the guarded fields by plain paths with $set, in a statement of their own.")
+}
+
+/// A path that means the same in a pipeline as in an operator: a numeric part could be an array's index.
+fn updatable(path: &[u8]) -> Result<&str, Rejection> {
+    let text = std::str::from_utf8(path).ok();
+    let plain = |part: &str| !part.is_empty() && !part.starts_with('$') && part.parse::<u64>().is_err();
+    text.filter(|text| text.split('.').all(plain)).ok_or_else(|| {
+        Rejection::new(
+            format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
+            "Write the whole array or object, or write this path in a statement without guarded fields.",
+        )
+    })
+}
+
+/// A top-level name that can be a register of its own.
+fn field_name(key: &[u8]) -> Result<&str, Rejection> {
+    let text = std::str::from_utf8(key).ok();
+    text.filter(|name| !name.is_empty() && !name.starts_with('$') && !name.contains('.')).ok_or_else(|| {
+        Rejection::new(
+            format!("its field name '{}' cannot be stamped", String::from_utf8_lossy(key)),
+            "Use a name that is not empty, does not begin with $ and has no dot.",
+        )
+    })
+}
+
+impl Tree<'_> {
+    /// Writes the constants of a tree as plain nested documents.
+    fn write_constants(&self, w: &mut Writer<'_>) {
+        self.each(|name, child| match child {
+            pipeline::Child::Leaf(change) => {
+                if let Change::Constant(value) = change {
+                    w.value(name, *value);
+                }
+            }
+            pipeline::Child::Inner(tree) => w.nested(name, |w| tree.write_constants(w)),
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! `hide: true`: reads do not return the stamps' field unless they ask for it by name.
+
+use crate::document::{Document, Kind, Value, document};
+
+/// A projection that does not return `field`; `None` when the one that is there may stay.
+pub fn projection(current: Option<Document<'_>>, field: &str) -> Option<Vec<u8>> {
+    let current = current.unwrap_or(Document::EMPTY);
+    if names(current, field) || includes(current) {
+        return None;
+    }
+    Some(crate::document::edit::append(current, |w| w.int32(field, 0)))
+}
+
+/// A pipeline, as the array's document, with `$unset` of `field` where it costs no index; `None` when it names the field, or
+/// reads no documents of the collection.
+pub fn pipeline(stages: Document<'_>, field: &str) -> Option<Vec<u8>> {
+    if mentions(Value { kind: Kind::Array, bytes: stages.as_bytes() }, field) {
+        return None;
+    }
+    let first = stages.values().next().and_then(Value::as_document).and_then(Document::first);
+    if first.is_some_and(|stage| NO_DOCUMENTS.contains(&stage.key)) {
+        return None;
+    }
+    let leading = |stage: &Value<'_>| {
+        let name = stage.as_document().and_then(Document::first).map(|stage| stage.key);
+        name.is_some_and(|name| LEADING.contains(&name))
+    };
+    let leading = stages.values().take_while(leading).count();
+    let wrapped = document(|w| {
+        w.array("", |a| {
+            stages.values().take(leading).for_each(|stage| a.value(stage));
+            a.nested(|w| w.string("$unset", field));
+            stages.values().skip(leading).for_each(|stage| a.value(stage));
+        });
+    });
+    // Tag, empty name, the array, the wrapper's end.
+    Some(wrapped.get(6..wrapped.len() - 1).unwrap_or_default().to_vec())
+}
+
+/// Stages that only choose and order documents, or must come first: `$unset` goes behind them, so that they
+/// still use the collection's indexes.
+const LEADING: [&[u8]; 9] = [
+    b"$match", b"$sort", b"$limit", b"$skip", b"$sample", b"$geoNear", b"$search", b"$searchMeta", b"$vectorSearch",
+];
+
+/// First stages whose output is not the collection's documents.
+const NO_DOCUMENTS: [&[u8]; 6] =
+    [b"$changeStream", b"$collStats", b"$indexStats", b"$planCacheStats", b"$documents", b"$listSearchIndexes"];
+
+/// Whether a projection names `field`, or something inside it.
+fn names(projection: Document<'_>, field: &str) -> bool {
+    projection.elements().any(|element| is_or_below(element.key, field))
+}
+
+/// Whether a projection lists what to return, rather than what to leave out.
+fn includes(projection: Document<'_>) -> bool {
+    let mut id_alone = None;
+    for element in projection.elements() {
+        let includes = match element.value.as_flag() {
+            Some(flag) => Some(flag),
+            None => match element.value.as_document() {
+                Some(nested) => includes_nested(nested),
+                None => Some(true),
+            },
+        };
+        if element.key == b"_id" {
+            id_alone = includes;
+            continue;
+        }
+        if let Some(includes) = includes {
+            return includes;
+        }
+    }
+    id_alone == Some(true)
+}
+
+/// `{a: {b: 0}}` excludes, `{a: {$slice: 1}}` and `{$meta: ...}` leave the question open, other expressions include.
+fn includes_nested(nested: Document<'_>) -> Option<bool> {
+    match nested.first() {
+        None => Some(true),
+        Some(first) if first.key == b"$slice" || first.key == b"$meta" => None,
+        Some(first) if first.key.starts_with(b"$") => Some(true),
+        Some(_) => Some(includes(nested)),
+    }
+}
+
+/// Whether any field name or string of a value is `field`, a path below it, or a reference to one.
+fn mentions(value: Value<'_>, field: &str) -> bool {
+    let mut unread = vec![value];
+    while let Some(value) = unread.pop() {
+        if let Some(text) = value.as_string_bytes()
+            && (is_or_below(text, field) || text.strip_prefix(b"$").is_some_and(|path| refers(path, field)))
+        {
+            return true;
+        }
+        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        for element in nested.elements() {
+            if value.kind == Kind::Document && is_or_below(element.key, field) {
+                return true;
+            }
+            unread.push(element.value);
+        }
+    }
+    false
+}
+
+/// `$field`, `$field.a`, `$$ROOT.field`, `$$CURRENT.field.a`, given without the first `$`.
+fn refers(path: &[u8], field: &str) -> bool {
+    if is_or_below(path, field) {
+        return true;
+    }
+    let variable = path.strip_prefix(b"$").and_then(|path| path.iter().position(|b| *b == b'.').and_then(|dot| path.get(dot + 1..)));
+    variable.is_some_and(|path| is_or_below(path, field))
+}
+
+fn is_or_below(path: &[u8], field: &str) -> bool {
+    path.strip_prefix(field.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Array, doc, raw::RawDocumentBuf};
+
+    use super::*;
+
+    fn bytes(document: bson::Document) -> Vec<u8> {
+        RawDocumentBuf::try_from(&document).unwrap().into_bytes()
+    }
+
+    #[test]
+    fn projections_lose_the_stamps_unless_they_name_them() {
+        let hidden = |before: bson::Document, mut after: bson::Document| {
+            after.insert("lm", 0);
+            let raw = bytes(before.clone());
+            let ours = projection(Some(Document::parse(&raw).unwrap()), "lm");
+            assert_eq!(ours, Some(bytes(after)), "{before}");
+        };
+        for excluding in [doc! {}, doc! {"a": 0}, doc! {"_id": 0}, doc! {"a": {"$slice": 1}}, doc! {"a": {"b": false}}] {
+            hidden(excluding.clone(), excluding);
+        }
+        for kept in [
+            doc! {"a": 1}, doc! {"_id": 1}, doc! {"_id": 0, "a": true}, doc! {"lm": 1}, doc! {"lm.a": 1}, doc! {"lm": 0},
+            doc! {"x": "$a"}, doc! {"a": {"$elemMatch": {"b": 1}}}, doc! {"a": {"b": 1}},
+        ] {
+            let raw = bytes(kept.clone());
+            assert_eq!(projection(Some(Document::parse(&raw).unwrap()), "lm"), None, "{kept}");
+        }
+        assert_eq!(projection(None, "lm"), Some(bytes(doc! {"lm": 0})));
+    }
+
+    #[test]
+    fn pipelines_lose_the_stamps_behind_the_stages_that_use_indexes() {
+        let run = |stages: Array| {
+            let raw = bytes(doc! {"p": stages});
+            let document = Document::parse(&raw).unwrap();
+            pipeline(document.get("p").unwrap().as_array().unwrap(), "lm").map(|array| {
+                let wrapped = document_with_array(&array);
+                bson::Document::try_from(RawDocumentBuf::from_bytes(wrapped).unwrap()).unwrap().get_array("p").unwrap().clone()
+            })
+        };
+        let stages = |documents: &[bson::Document]| documents.iter().cloned().map(bson::Bson::from).collect::<Array>();
+        assert_eq!(run(vec![]), Some(stages(&[doc! {"$unset": "lm"}])));
+        assert_eq!(
+            run(stages(&[doc! {"$match": {"a": 1}}, doc! {"$group": {"_id": null_id()}}])),
+            Some(stages(&[doc! {"$match": {"a": 1}}, doc! {"$unset": "lm"}, doc! {"$group": {"_id": null_id()}}]))
+        );
+        for kept in [
+            doc! {"$match": {"lm.a": 1}}, doc! {"$project": {"t": "$lm"}}, doc! {"$project": {"t": "$$ROOT.lm.a"}},
+            doc! {"$collStats": {}}, doc! {"$changeStream": {}}, doc! {"$unset": ["lm"]},
+        ] {
+            assert_eq!(run(stages(&[kept.clone()])), None, "{kept}");
+        }
+    }
+
+    fn null_id() -> bson::Bson {
+        bson::Bson::Null
+    }
+
+    fn document_with_array(array: &[u8]) -> Vec<u8> {
+        document(|w| w.value("p", Value { kind: Kind::Array, bytes: array }))
+    }
+}
