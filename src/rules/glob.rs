@@ -183,13 +183,13 @@ mod tests {
         #[test]
         fn relations_agree_with_the_texts_matched(a in "[ab*]{0,4}", b in "[ab*]{0,4}") {
             let (left, right) = (Glob::new(&a), Glob::new(&b));
-            // Patterns of four share a text of at most eight; six suffice for two letters and
-            // stars that may be empty, which `intersects` finds first.
+            // Two patterns of four with a star each have six letters at most, so if they share a
+            // text at all, they share one of six.
             let shared = texts().iter().any(|t| naive(&a, t) && naive(&b, t));
             prop_assert_eq!(left.intersects(&right), shared, "{} {}", &a, &b);
             prop_assert_eq!(right.intersects(&left), shared, "{} {}", &b, &a);
             // A letter that is in neither pattern shows what only a star can take.
-            let inside = naive(&a, &b.replace('*', "c")) ;
+            let inside = naive(&a, &b.replace('*', "c"));
             prop_assert_eq!(left.contains(&right), inside);
             if inside {
                 prop_assert!(texts().iter().all(|t| !naive(&b, t) || naive(&a, t)));

@@ -9,15 +9,25 @@
 //! the patterns, commands, sockets or clocks; only `files` touches the file system.
 
 mod code;
+mod conflict;
 mod diagnostic;
+mod envelope;
+mod files;
 mod glob;
+mod index;
 mod namespace;
 mod node;
 mod reader;
 mod render;
 mod rule;
+mod set;
 mod source;
+#[cfg(test)]
+mod stub;
 mod suggest;
+#[cfg(test)]
+mod tests;
+mod trial;
 mod yaml;
 
 pub use code::Code;
@@ -30,5 +40,6 @@ pub use rule::{
     AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable,
     UserGlob,
 };
+pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

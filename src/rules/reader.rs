@@ -64,16 +64,31 @@ pub enum Number {
 pub struct ReadContext<'a> {
     diagnostics: &'a mut Vec<Diagnostic>,
     namespaces: &'a [Located<NamespacePattern>],
+    /// The settings of the pattern being read, and their key, at which what they lack is reported.
+    settings: Option<(Span, Span)>,
 }
 
 impl<'a> ReadContext<'a> {
-    pub(super) fn new(
+    /// For everything but a pattern's settings.
+    pub(super) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
+        Self {
+            diagnostics,
+            namespaces: &[],
+            settings: None,
+        }
+    }
+
+    /// For the `settings` under `key`, in a rule for `namespaces`.
+    pub(super) fn for_settings(
         diagnostics: &'a mut Vec<Diagnostic>,
         namespaces: &'a [Located<NamespacePattern>],
+        key: &Key,
+        settings: &Node,
     ) -> Self {
         Self {
             diagnostics,
             namespaces,
+            settings: Some((settings.span, key.span)),
         }
     }
 
@@ -93,12 +108,13 @@ impl<'a> ReadContext<'a> {
         self.push(Diagnostic::error(code, span, message));
     }
 
-    /// Reads `node` as a mapping; anything else is reported.
+    /// Reads `node` as a mapping; anything else is reported. What it lacks is reported at its first
+    /// key, what a pattern's settings lack at the pattern's key; [`MapReader::at`] changes that.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match &node.value {
             Value::Map(entries) => Some(MapReader {
                 entries,
-                place: entries.first().map_or(node.span, |(key, _)| key.span),
+                place: self.place_of(node.span, entries),
                 asked: Vec::new(),
                 context: self,
             }),
@@ -113,6 +129,13 @@ impl<'a> ReadContext<'a> {
                 self.push(wrong_type(node.span, "a mapping", &other.describe()));
                 None
             }
+        }
+    }
+
+    fn place_of(&self, span: Span, entries: &[(Key, Node)]) -> Span {
+        match self.settings {
+            Some((settings, key)) if settings == span => key,
+            _ => entries.first().map_or(span, |(key, _)| key.span),
         }
     }
 
@@ -198,7 +221,7 @@ pub struct MapReader<'n, 'c, 'a> {
     context: &'c mut ReadContext<'a>,
 }
 
-impl<'n, 'a> MapReader<'n, '_, 'a> {
+impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     /// Reports what is missing at `span` instead of at the first key: usually the mapping's own key.
     pub fn at(mut self, span: Span) -> Self {
         self.place = span;
@@ -228,6 +251,12 @@ impl<'n, 'a> MapReader<'n, '_, 'a> {
         }
         let entry = self.entries.iter().find(|(found, _)| found.text == key)?;
         Some((&entry.0, &entry.1))
+    }
+
+    /// A mapping, to be read and finished in its turn. What it lacks is reported at `key`.
+    pub fn map(&mut self, key: &'static str) -> Option<MapReader<'n, '_, 'a>> {
+        let (key, node) = self.entry(key)?;
+        Some(self.context.map(node)?.at(key.span))
     }
 
     /// Text that is not empty.
@@ -389,9 +418,13 @@ impl<'n, 'a> MapReader<'n, '_, 'a> {
         }
     }
 
-    /// The keys never asked for, for a caller that has more to say about them than [`Self::finish`].
-    pub(super) fn finish_with_unknown(self) -> Vec<&'n Key> {
-        unknown(self.entries, &self.asked).collect()
+    /// Instead of [`Self::finish`], for a caller that has more to say about the keys never asked
+    /// for: the context, those keys, and the ones asked for.
+    pub(super) fn finish_quietly(
+        self,
+    ) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
+        let unknown = unknown(self.entries, &self.asked).collect();
+        (self.context, unknown, self.asked)
     }
 
     fn wrong_type<T>(&mut self, key: &str, span: Span, expected: &str, found: &Value) -> Option<T> {
@@ -419,10 +452,7 @@ pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
     }
     let mut allowed = allowed.to_vec();
     allowed.sort_unstable();
-    mistake.help(format!(
-        "this mapping takes {}",
-        suggest::one_of(allowed).replace(" or ", " and ")
-    ))
+    mistake.help(format!("this mapping takes {}", suggest::all_of(allowed)))
 }
 
 fn wrong_type(span: Span, expected: &str, found: &str) -> Diagnostic {

@@ -22,20 +22,30 @@ pub(super) fn nearest<'w>(
     (distance <= 1.max(written.chars().count() / 3)).then_some(word)
 }
 
-/// `words` as a list for people: "`a`, `b` or `c`".
+/// `words` as alternatives for people: "`a`, `b` or `c`".
 #[must_use]
 pub(super) fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    joined(words, "or")
+}
+
+/// `words` as a list for people: "`a`, `b` and `c`".
+#[must_use]
+pub(super) fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    joined(words, "and")
+}
+
+fn joined<'w>(words: impl IntoIterator<Item = &'w str>, last_joint: &str) -> String {
     let words: Vec<_> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match words.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        Some((last, rest)) => format!("{} {last_joint} {last}", rest.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{nearest, one_of};
+    use super::{all_of, nearest, one_of};
 
     #[test]
     fn finds_what_was_meant() {
@@ -59,5 +69,6 @@ mod tests {
         assert_eq!(one_of([]), "");
         assert_eq!(one_of(["a"]), "`a`");
         assert_eq!(one_of(["a", "b", "c"]), "`a`, `b` or `c`");
+        assert_eq!(all_of(["a", "b", "c"]), "`a`, `b` and `c`");
     }
 }

@@ -30,7 +30,7 @@ const MAX_NODES: usize = 1 << 20;
 /// cannot go on after a mistake, so there is only one.
 pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
     if text.len() > MAX_FILE_BYTES {
-        return Err(Box::new(too_large(file, text.len())));
+        return Err(Box::new(too_large(file)));
     }
     let options = serde_yaml::options! {
         strict_booleans: true,
@@ -51,9 +51,9 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
     Ok(Converter { file, text }.node(raw))
 }
 
-/// The diagnostic for a file of `bytes`, more than [`MAX_FILE_BYTES`].
-pub(super) fn too_large(file: FileId, bytes: usize) -> Diagnostic {
-    let message = format!("the file has {bytes} bytes, a rule file at most {MAX_FILE_BYTES}");
+/// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
+pub(super) fn too_large(file: FileId) -> Diagnostic {
+    let message = format!("a rule file has at most {MAX_FILE_BYTES} bytes, this one has more");
     Diagnostic::error(Code::TooLarge, Place::File(file), message)
         .help("split it: rules may be spread over any number of files")
 }
@@ -166,9 +166,8 @@ impl Converter<'_> {
 
 /// The parser always counts characters, and bytes only for tokens it completed.
 fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
-    let whole = || Span::new(file, 0, 0);
     let Some(location) = location else {
-        return whole();
+        return Span::new(file, 0, 0);
     };
     let span = location.span();
     if let (Some(start), Some(len)) = (span.byte_offset(), span.byte_len()) {
