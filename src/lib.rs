@@ -9,4 +9,6 @@
 
 pub mod command;
 pub mod document;
+pub mod patterns;
+pub mod rules;
 pub mod wire;

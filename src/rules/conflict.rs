@@ -1,0 +1,253 @@
+//! Rules that cannot stand beside each other: one name twice, two equally specific rules that both
+//! speak for a namespace, two claims on one field.
+//!
+//! Rules are compared only within groups that could collide, so that ten thousand rules for ten
+//! thousand namespaces load in no time. Disabled rules take part in nothing but must have their
+//! own names; a shadow rule beside an enforced one is a trial and no contradiction.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::namespace::NamespacePattern;
+use super::reader::Located;
+use super::rule::{Claim, Mode, Pattern, Rule};
+
+/// Reports what rules have against each other.
+pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+    check_names(rules, found);
+    let active: Vec<_> = rules
+        .iter()
+        .filter(|rule| rule.mode != Mode::Disabled)
+        .collect();
+    check_speakers(&active, found);
+    check_claims(&active, found);
+}
+
+fn check_names<P>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+    let mut first: HashMap<&str, &Rule<P>> = HashMap::new();
+    for rule in rules {
+        match first.entry(&rule.name) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(rule);
+            }
+            Entry::Occupied(occupied) => {
+                let message = format!("two rules are named `{}`", rule.name.value);
+                let mistake = Diagnostic::error(Code::DuplicateName, rule.name.span, message)
+                    .note("second rule with this name")
+                    .label(occupied.get().name.span, "first rule is here")
+                    .help("rule names appear in logs and error replies; give each its own");
+                found.push(mistake);
+            }
+        }
+    }
+}
+
+/// One namespace of one rule, in a group of those that could collide.
+struct Entrant<'r, P> {
+    rule: &'r Rule<P>,
+    namespace: &'r Located<NamespacePattern>,
+    /// What it claims there, in a group of claims.
+    claim: Option<&'r Claim>,
+}
+
+fn check_speakers<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
+    let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
+    for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
+        for namespace in &rule.namespaces {
+            // Patterns are only equally specific when their ranks have the same prefix, and only
+            // share a namespace when what is literal in both is the same.
+            let key = (
+                rule.pattern.name(),
+                rule.mode == Mode::Shadow,
+                namespace.rank().prefix(),
+                literal_start(namespace),
+            );
+            groups.entry(key).or_default().push(Entrant {
+                rule,
+                namespace,
+                claim: None,
+            });
+        }
+    }
+    let equal = |a: &Entrant<'_, P>, b: &Entrant<'_, P>| {
+        a.namespace.compare_specificity(b.namespace).is_none()
+    };
+    for group in groups.into_values() {
+        for (first, second) in collisions(&group, equal) {
+            found.push(contradiction(first, second));
+        }
+    }
+}
+
+/// The text every namespace of the pattern starts with.
+fn literal_start(namespace: &NamespacePattern) -> String {
+    let text = namespace.to_string();
+    text.split('*').next().unwrap_or_default().to_owned()
+}
+
+fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Diagnostic {
+    let pattern = second.rule.pattern.name();
+    let (one, other) = (&first.rule.name.value, &second.rule.name.value);
+    let message = if first.namespace.value == second.namespace.value {
+        let shared = &second.namespace.value;
+        format!("`{one}` and `{other}` both want to speak for `{shared}`")
+    } else {
+        format!("`{one}` and `{other}` both want to speak for namespaces they share")
+    };
+    let both = format!(
+        "one `{pattern}` rule speaks for a namespace, the most specific one, and these two are equally specific"
+    );
+    Diagnostic::error(Code::Contradiction, second.namespace.span, message)
+        .note(format!("`{other}`, for `{}`", second.namespace.value))
+        .label(
+            first.namespace.span,
+            format!("`{one}`, for `{}`", first.namespace.value),
+        )
+        .help(format!(
+            "{both}; narrow one of them, or set one to `mode: shadow` or `mode: disabled`"
+        ))
+}
+
+fn check_claims<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
+    let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules
+        .iter()
+        .map(|rule| (*rule, rule.pattern.claims()))
+        .collect();
+    let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
+    for (rule, claims) in &claims {
+        for claim in claims {
+            let root = claim.field.split('.').next().unwrap_or_default();
+            let key = (claim.kind, rule.mode == Mode::Shadow, root);
+            let entrants = rule.namespaces.iter().map(|namespace| Entrant {
+                rule,
+                namespace,
+                claim: Some(claim),
+            });
+            groups.entry(key).or_default().extend(entrants);
+        }
+    }
+    for group in groups.into_values() {
+        for (first, second) in collisions(&group, claim_one_field) {
+            found.extend(field_claimed_twice(first, second));
+        }
+    }
+}
+
+fn claim_one_field<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> bool {
+    let (one, other) = (&first.rule.pattern, &second.rule.pattern);
+    // Of these only one speaks for a namespace; `check_speakers` sees to that.
+    if one.exclusive() && other.exclusive() && one.name() == other.name() {
+        return false;
+    }
+    let within = |outer: &str, inner: &str| {
+        let rest = inner.strip_prefix(outer);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    match (first.claim, second.claim) {
+        (Some(a), Some(b)) => within(&a.field, &b.field) || within(&b.field, &a.field),
+        _ => false,
+    }
+}
+
+fn field_claimed_twice<P>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Option<Diagnostic> {
+    let (claim, other) = (second.claim?, first.claim?);
+    let (one, two) = (&first.rule.name.value, &second.rule.name.value);
+    let message = format!(
+        "`{one}` and `{two}` both claim the field `{}` of one namespace",
+        claim.field.value
+    );
+    let help = format!(
+        "`{}` and `{}` share a namespace; join the rules, narrow one, or set one to `mode: disabled`",
+        first.namespace.value, second.namespace.value
+    );
+    let mistake = Diagnostic::error(Code::FieldClaimedTwice, claim.field.span, message)
+        .note(format!("claimed by `{two}`"))
+        .label(other.field.span, format!("claimed by `{one}`"));
+    Some(mistake.help(help))
+}
+
+/// Pairs of different rules in `group` that share a namespace and for which `clash` holds; of each
+/// pair of rules one, and of each entrant the first.
+fn collisions<'g, 'r, P>(
+    group: &'g [Entrant<'r, P>],
+    clash: impl Fn(&Entrant<'r, P>, &Entrant<'r, P>) -> bool,
+) -> Vec<(&'g Entrant<'r, P>, &'g Entrant<'r, P>)> {
+    let mut seen = HashSet::new();
+    let mut pairs = Vec::new();
+    let mut earlier = Earlier::default();
+    for (at, second) in group.iter().enumerate() {
+        let namespace = &second.namespace.value;
+        let collides = |candidate: &usize| {
+            let first = &group[*candidate];
+            first.rule.id != second.rule.id
+                && clash(first, second)
+                && first.namespace.intersects(namespace)
+        };
+        if let Some(first) = earlier.candidates(namespace).find(collides) {
+            let first = &group[first];
+            if seen.insert((first.rule.id, second.rule.id)) {
+                pairs.push((first, second));
+            }
+        }
+        earlier.add(at, namespace);
+    }
+    pairs
+}
+
+/// The entrants seen so far, so that those which cannot share a namespace are never compared.
+#[derive(Default)]
+struct Earlier<'n> {
+    by_name: HashMap<(&'n str, &'n str), Vec<usize>>,
+    by_database: HashMap<&'n str, Vec<usize>>,
+    by_collection: HashMap<&'n str, Vec<usize>>,
+    /// A glob in both parts.
+    rest: Vec<usize>,
+}
+
+impl<'n> Earlier<'n> {
+    fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
+        let (database, collection) = (namespace.database(), namespace.collection());
+        let list = match (database.is_literal(), collection.is_literal()) {
+            (true, true) => {
+                let name = (database.as_str(), collection.as_str());
+                self.by_name.entry(name).or_default()
+            }
+            (true, false) => self.by_database.entry(database.as_str()).or_default(),
+            (false, true) => self.by_collection.entry(collection.as_str()).or_default(),
+            (false, false) => &mut self.rest,
+        };
+        list.push(at);
+    }
+
+    fn candidates<'s>(
+        &'s self,
+        namespace: &'s NamespacePattern,
+    ) -> impl Iterator<Item = usize> + 's {
+        let (database, collection) = (namespace.database(), namespace.collection());
+        let (database, collection) = (
+            database.is_literal().then(|| database.as_str()),
+            collection.is_literal().then(|| collection.as_str()),
+        );
+        let name = database.zip(collection);
+        let by_name = under(&self.by_name, name.as_ref());
+        by_name
+            .chain(under(&self.by_database, database.as_ref()))
+            .chain(under(&self.by_collection, collection.as_ref()))
+            .chain(std::iter::once(&self.rest))
+            .flatten()
+            .copied()
+    }
+}
+
+/// The list under `key`, or all of them when the key is not known.
+fn under<'m, K: Eq + Hash>(
+    lists: &'m HashMap<K, Vec<usize>>,
+    key: Option<&K>,
+) -> impl Iterator<Item = &'m Vec<usize>> + use<'m, K> {
+    let one = key.and_then(|key| lists.get(key));
+    let all = key.is_none().then(|| lists.values());
+    one.into_iter().chain(all.into_iter().flatten())
+}

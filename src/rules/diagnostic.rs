@@ -1,0 +1,163 @@
+//! What is wrong with a rule file, said so that it can be mended at once.
+//!
+//! A [`Diagnostic`] is one mistake with its place; a [`Report`] is all mistakes of one load
+//! together with the texts they point into. `render.rs` prints them, `code.rs` lists their kinds.
+
+use super::code::Code;
+use super::source::{FileId, Sources, Span};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Nothing is loaded.
+    Error,
+    /// The rules load; somebody should look.
+    Warning,
+}
+
+impl Severity {
+    /// The word used in output.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// Where a mistake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// At these bytes.
+    At(Span),
+    /// The file as a whole: it could not be read as text.
+    File(FileId),
+}
+
+impl From<Span> for Place {
+    fn from(span: Span) -> Self {
+        Self::At(span)
+    }
+}
+
+impl Place {
+    /// The file the place is in.
+    #[must_use]
+    pub const fn file(self) -> FileId {
+        match self {
+            Self::At(span) => span.file,
+            Self::File(file) => file,
+        }
+    }
+}
+
+/// A second place that explains the first, and what it has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The other place.
+    pub span: Span,
+    /// A few words, lower case: "first rule is here".
+    pub text: String,
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Which kind of mistake.
+    pub code: Code,
+    /// Where.
+    pub place: Place,
+    /// What is wrong, lower case, without a full stop.
+    pub message: String,
+    /// A few words at the underlined place, or empty.
+    pub note: String,
+    /// Other places that matter.
+    pub labels: Vec<Label>,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error of kind `code` at `place`.
+    pub fn error(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            place: place.into(),
+            message: message.into(),
+            note: String::new(),
+            labels: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// A warning of kind `code` at `place`: the rules load all the same.
+    pub fn warning(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, place, message)
+        }
+    }
+
+    /// Says something right at the underlined place.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Shows another place beside it.
+    #[must_use]
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
+        let text = text.into();
+        self.labels.push(Label { span, text });
+        self
+    }
+
+    /// Says what to write instead.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// All that was found in one load. Print it with [`Report::render`] or [`Report::to_json`].
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Sorted by file and place.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The texts that the diagnostics point into.
+    pub sources: Sources,
+}
+
+impl Report {
+    /// Sorts `diagnostics` by place.
+    #[must_use]
+    pub fn new(mut diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
+        diagnostics.sort_by_key(|diagnostic| match diagnostic.place {
+            Place::At(span) => (span.file, span.start),
+            Place::File(file) => (file, 0),
+        });
+        Self {
+            diagnostics,
+            sources,
+        }
+    }
+
+    /// Whether anything in it keeps the rules from loading.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        let mut severities = self.diagnostics.iter().map(|one| one.severity);
+        severities.any(|severity| severity == Severity::Error)
+    }
+
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.diagnostics.is_empty()
+    }
+}

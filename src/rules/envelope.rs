@@ -1,0 +1,305 @@
+//! Reads rule files: what every rule has, whatever its pattern.
+//!
+//! Each rule is read as far as it makes sense, so that one load reports all mistakes. The settings
+//! under the pattern key go to [`Pattern::read`]; tests are read in `trial.rs`; what rules say
+//! about each other is checked in `conflict.rs`.
+
+use std::collections::HashSet;
+
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::glob::Glob;
+use super::namespace::NamespacePattern;
+use super::node::{Key, Node, Value};
+use super::reader::{Located, MapReader, ReadContext, unknown_key};
+use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unguardable, UserGlob};
+use super::source::{FileId, Sources};
+use super::{suggest, trial, yaml};
+
+/// The version of the rule language that is read here.
+const VERSION: i64 = 1;
+/// The longest rule name: it stands in error messages, logs and metric labels.
+const MAX_NAME_BYTES: usize = 100;
+
+/// All rules of all files that could be read; mistakes go to `found`.
+pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -> Vec<Rule<P>> {
+    let mut rules = Vec::new();
+    // A file that could not be read has no text to find mistakes in.
+    let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
+    for file in sources.files().filter(|file| !unread.contains(file)) {
+        match yaml::parse(file, sources.text(file)) {
+            Ok(tree) => read_file(&tree, sources, found, &mut rules),
+            Err(mistake) => found.push(*mistake),
+        }
+    }
+    rules
+}
+
+fn read_file<P: Pattern>(
+    tree: &Node,
+    sources: &Sources,
+    found: &mut Vec<Diagnostic>,
+    rules: &mut Vec<Rule<P>>,
+) {
+    if tree.value == Value::Null {
+        let mistake = Diagnostic::error(Code::NoRules, tree.span, "this file is empty");
+        found.push(
+            mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"),
+        );
+        return;
+    }
+    let mut context = ReadContext::new(found);
+    let Some(mut file) = context.map(tree) else {
+        return;
+    };
+    let version = file.required_integer("version");
+    if let Some(version) = version.filter(|version| version.value != VERSION) {
+        let message = format!("version {} of the rule language is unknown", version.value);
+        let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
+        file.context()
+            .push(mistake.help("this docward reads `version: 1`"));
+    }
+    let listed = file.required_node("rules");
+    let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|l| (node, l)));
+    file.finish();
+    let Some((node, listed)) = listed else { return };
+    if listed.is_empty() {
+        let message = "there are no rules in this file";
+        found.push(Diagnostic::error(Code::NoRules, node.span, message));
+    }
+    for rule in listed {
+        let id = RuleId(u32::try_from(rules.len()).unwrap_or(u32::MAX));
+        rules.extend(read_rule(id, rule, sources, found));
+    }
+}
+
+fn read_rule<P: Pattern>(
+    id: RuleId,
+    node: &Node,
+    sources: &Sources,
+    found: &mut Vec<Diagnostic>,
+) -> Option<Rule<P>> {
+    let mut context = ReadContext::new(found);
+    let mut rule = context.map(node)?;
+    let name = rule.required_text("name");
+    if let Some(name) = &name {
+        check_name(name, rule.context());
+    }
+    let why = rule.text("why").map(|why| why.value);
+    let namespaces = rule.required_texts("namespace");
+    let namespaces = namespaces.and_then(|texts| read_namespaces(&texts, rule.context()));
+    let mode = rule.choice(
+        "mode",
+        &[
+            ("enforce", Mode::Enforce),
+            ("shadow", Mode::Shadow),
+            ("disabled", Mode::Disabled),
+        ],
+    );
+    let except = read_except(&mut rule);
+    let unguardable = rule.choice(
+        "unguardable",
+        &[
+            ("reject", Unguardable::Reject),
+            ("allow", Unguardable::Allow),
+        ],
+    );
+    let tests = trial::read_all(&mut rule);
+    let pattern = find_pattern::<P>(rule);
+    // Settings are checked also when something else is wrong with the rule.
+    let pattern = pattern.and_then(|(name, key, settings)| {
+        let known = namespaces.as_deref().unwrap_or_default();
+        let mut context = ReadContext::for_settings(found, known, key, settings);
+        P::read(name, settings, &mut context)
+    });
+    let name = name?;
+    Some(Rule {
+        id,
+        location: sources.location(node.span),
+        name,
+        why,
+        namespaces: namespaces?,
+        mode: mode.map_or_else(Mode::default, |mode| mode.value),
+        except,
+        unguardable: unguardable.map_or_else(Unguardable::default, |word| word.value),
+        pattern: pattern?,
+        tests,
+    })
+}
+
+fn check_name(name: &Located<String>, context: &mut ReadContext<'_>) {
+    let word = |word: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        !word.is_empty() && word.chars().all(plain)
+    };
+    if name.len() > MAX_NAME_BYTES {
+        let message = format!("a rule name has at most {MAX_NAME_BYTES} characters");
+        context.error(Code::InvalidName, name.span, message);
+        return;
+    }
+    if name.split('-').all(word) {
+        return;
+    }
+    let message = format!("`{}` is not kebab-case", name.value);
+    let mut mistake = Diagnostic::error(Code::InvalidName, name.span, message)
+        .help("use lower-case letters and digits, with single hyphens between words");
+    let better = to_kebab_case(name);
+    if !better.is_empty() {
+        mistake = mistake.note(format!("did you mean `{better}`?"));
+    }
+    context.push(mistake);
+}
+
+fn to_kebab_case(name: &str) -> String {
+    let mut kebab = String::new();
+    let mut after_lower = false;
+    for character in name.chars() {
+        let starts_word = character.is_ascii_uppercase() && after_lower;
+        if (starts_word || !character.is_ascii_alphanumeric()) && !kebab.ends_with('-') {
+            kebab.push('-');
+        }
+        if character.is_ascii_alphanumeric() {
+            kebab.push(character.to_ascii_lowercase());
+        }
+        after_lower = character.is_ascii_lowercase() || character.is_ascii_digit();
+    }
+    kebab.trim_matches('-').to_owned()
+}
+
+/// `None` when one of them is wrong: half of a rule's namespaces would make for confusing findings.
+fn read_namespaces(
+    texts: &[Located<String>],
+    context: &mut ReadContext<'_>,
+) -> Option<Vec<Located<NamespacePattern>>> {
+    let mut namespaces = Vec::with_capacity(texts.len());
+    for text in texts {
+        match NamespacePattern::parse(text) {
+            Ok(value) => namespaces.push(Located {
+                value,
+                span: text.span,
+            }),
+            Err(error) => {
+                let mut mistake =
+                    Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
+                mistake.help = error.help();
+                context.push(mistake);
+            }
+        }
+    }
+    (namespaces.len() == texts.len()).then_some(namespaces)
+}
+
+fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
+    let Some(mut except) = rule.map("except") else {
+        return Except::default();
+    };
+    let apps = except.texts("apps");
+    let users = except.texts("users");
+    let nobody = except.entry("apps").is_none() && except.entry("users").is_none();
+    if nobody {
+        let message = "`except` names neither `apps` nor `users`";
+        let place = except.place();
+        except
+            .context()
+            .error(Code::InvalidException, place, message);
+    }
+    let apps = apps.into_iter().flatten();
+    let apps = apps.map(|app| AppGlob(Glob::new(&app))).collect();
+    let users = users.into_iter().flatten();
+    let users = users
+        .filter_map(|user| read_user(&user, except.context()))
+        .collect();
+    except.finish();
+    Except { apps, users }
+}
+
+fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {
+    match text.split_once('.') {
+        Some((database, user)) if !database.is_empty() && !user.is_empty() => Some(UserGlob {
+            database: Glob::new(database),
+            user: Glob::new(user),
+        }),
+        _ => {
+            let message = format!(
+                "`{}` does not say which database the user is of",
+                text.value
+            );
+            let mistake = Diagnostic::error(Code::InvalidException, text.span, message);
+            context.push(mistake.help("write \"authDb.user\": \"admin.root\", \"*.root\""));
+            None
+        }
+    }
+}
+
+/// The pattern key of a rule, and the settings under it.
+type PatternEntry<'n> = (&'static str, &'n Key, &'n Node);
+
+/// The one pattern of a rule. Its keys must have been read before; those left are reported here.
+fn find_pattern<'n, P: Pattern>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>> {
+    let mut present: Vec<PatternEntry<'n>> = Vec::new();
+    for name in P::NAMES {
+        if let Some((key, node)) = rule.entry(name) {
+            present.push((name, key, node));
+        }
+    }
+    present.sort_by_key(|(_, key, _)| key.span);
+    let (first, first_key, _) = match present.as_slice() {
+        [] => {
+            report_no_pattern(rule, P::NAMES);
+            return None;
+        }
+        [one, ..] => *one,
+    };
+    for (name, key, _) in &present[1..] {
+        let message = format!("a rule has one pattern, this one has `{first}` and `{name}`");
+        let mistake = Diagnostic::error(Code::SeveralPatterns, key.span, message)
+            .label(first_key.span, "the first pattern")
+            .help("make it two rules, each with its own name");
+        rule.context().push(mistake);
+    }
+    rule.finish();
+    (present.len() == 1).then(|| present.remove(0))
+}
+
+fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
+    let place = rule.place();
+    let (context, unknown, allowed) = rule.finish_quietly();
+    let meant = meant_as_pattern(&unknown, &allowed, patterns);
+    for key in &unknown {
+        context.push(match meant {
+            Some(pattern) if pattern == *key => unknown_pattern(key, patterns),
+            _ => unknown_key(key, &allowed),
+        });
+    }
+    if meant.is_none() {
+        let mistake = Diagnostic::error(Code::NoPattern, place, "this rule has no pattern");
+        let patterns = suggest::one_of(patterns.iter().copied());
+        context.push(mistake.help(format!("give it one of {patterns}")));
+    }
+}
+
+/// The unknown key that stands where the pattern should: it is like no key a rule has besides, or
+/// most like a pattern.
+fn meant_as_pattern<'n>(
+    unknown: &[&'n Key],
+    allowed: &[&'static str],
+    patterns: &[&'static str],
+) -> Option<&'n Key> {
+    let nearest = |key: &Key| suggest::nearest(&key.text, allowed.iter().copied());
+    let is_pattern = |key: &Key| nearest(key).is_some_and(|word| patterns.contains(&word));
+    let like_one = unknown.iter().find(|key| is_pattern(key));
+    let like_none = || unknown.iter().find(|key| nearest(key).is_none());
+    like_one.or_else(like_none).copied()
+}
+
+fn unknown_pattern(key: &Key, patterns: &[&'static str]) -> Diagnostic {
+    let message = format!("there is no pattern `{}`", key.text);
+    let mut mistake = Diagnostic::error(Code::UnknownPattern, key.span, message);
+    if let Some(word) = suggest::nearest(&key.text, patterns.iter().copied()) {
+        mistake = mistake.note(format!("did you mean `{word}`?"));
+    }
+    mistake.help(format!(
+        "the patterns are {}",
+        suggest::all_of(patterns.iter().copied())
+    ))
+}

@@ -1,0 +1,45 @@
+//! Rule files: YAML in, a checked and indexed [`RuleSet`] out, or a [`Report`] of every mistake.
+//!
+//! The way of a rule: `files` finds and reads files → `yaml` makes a tree of [`Node`]s, each with
+//! its place → `envelope` reads the rules with `reader`, and hands the settings of each pattern to
+//! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other →
+//! `index` answers which rules a namespace has. `set` is the front door.
+//!
+//! Mistakes are [`Diagnostic`]s with a stable [`Code`], shown by `render`. This layer must not know
+//! the patterns, commands, sockets or clocks; only `files` touches the file system.
+
+mod code;
+mod conflict;
+mod diagnostic;
+mod envelope;
+mod files;
+mod glob;
+mod index;
+mod namespace;
+mod node;
+mod reader;
+mod render;
+mod rule;
+mod set;
+mod source;
+#[cfg(test)]
+mod stub;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod trial;
+mod yaml;
+
+pub use code::Code;
+pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
+pub use glob::Glob;
+pub use namespace::{NamespaceError, NamespacePattern};
+pub use node::{Key, Node, Value};
+pub use reader::{Located, MapReader, Number, ReadContext};
+pub use rule::{
+    AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable,
+    UserGlob,
+};
+pub use set::{NamespaceRules, RuleSet, RuleSetHash};
+pub use source::{FileId, Location, Source, Sources, Span};
+pub use yaml::MAX_FILE_BYTES;

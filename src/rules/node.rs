@@ -1,0 +1,59 @@
+//! A rule file as a tree of values, each with its place.
+//!
+//! Types only. `yaml.rs` makes the tree, `reader.rs` reads settings out of it; nothing here knows
+//! YAML or rules.
+
+use super::source::Span;
+
+/// A value and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The bytes of the value; for a block mapping from its first key to the end of its last value.
+    pub span: Span,
+    /// What is there.
+    pub value: Value,
+}
+
+/// What a rule file can hold. Booleans are only `true` and `false`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`, `~`, or nothing at all.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number of 64 bits.
+    Integer(i64),
+    /// A number with a fraction or an exponent, or one too large for [`Value::Integer`]; finite.
+    Float(f64),
+    /// Everything else that is one word or line.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping in the order of the file; no key comes twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// The key of a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Where the key is.
+    pub span: Span,
+    /// The key; numbers and the like as they are spelled.
+    pub text: String,
+}
+
+impl Value {
+    /// What it is, for messages: "the text `merge`", "a list".
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Null => "nothing".to_owned(),
+            Self::Bool(value) => format!("the boolean `{value}`"),
+            Self::Integer(value) => format!("the integer `{value}`"),
+            Self::Float(value) => format!("the number `{value}`"),
+            Self::Text(value) => format!("the text `{value}`"),
+            Self::List(_) => "a list".to_owned(),
+            Self::Map(_) => "a mapping".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Diagnostics as text for people and as JSON for editors and CI.
+//!
+//! The text looks as rustc's does, made by rust-lang's own annotate-snippets; only the lines
+//! that matter are handed to it, so a report over a large file stays cheap. What is printed:
+//! `diagnostic.rs`.
+
+use std::fmt;
+
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use serde_json::json;
+
+use super::diagnostic::{Diagnostic, Place, Report, Severity};
+use super::source::{FileId, Sources, Span};
+
+impl Report {
+    /// The diagnostics as text, one block each, with ANSI colours if `coloured`.
+    #[must_use]
+    pub fn render(&self, coloured: bool) -> String {
+        let renderer = if coloured {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let mut text = String::new();
+        for diagnostic in &self.diagnostics {
+            text.push_str(&renderer.render(&[group(diagnostic, &self.sources)]));
+            text.push_str("\n\n");
+        }
+        text.push_str(&self.summary());
+        text
+    }
+
+    /// A list of `{severity, code, file, line, column, message, help}`. `line` and `column`
+    /// are null when a file could not be read at all, `help` when there is none.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let diagnostics = self.diagnostics.iter();
+        diagnostics.map(|one| to_json(one, &self.sources)).collect()
+    }
+
+    fn summary(&self) -> String {
+        let count = |severity| {
+            let found = self.diagnostics.iter().filter(|d| d.severity == severity);
+            match (found.count(), severity.as_str()) {
+                (0, _) => None,
+                (1, word) => Some(format!("1 {word}")),
+                (many, word) => Some(format!("{many} {word}s")),
+            }
+        };
+        let counts = [count(Severity::Error), count(Severity::Warning)];
+        let counts: Vec<_> = counts.into_iter().flatten().collect();
+        if counts.is_empty() {
+            return String::new();
+        }
+        format!("{}\n", counts.join(", "))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Report {}
+
+fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
+    let level = match diagnostic.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = level.primary_title(&*diagnostic.message);
+    let title = title.id(diagnostic.code.as_str());
+    let mut group = match diagnostic.place {
+        Place::File(file) => title.element(Origin::path(sources.name(file))),
+        Place::At(_) => title.elements(snippets(diagnostic, sources)),
+    };
+    if let Some(help) = &diagnostic.help {
+        group = group.element(Level::HELP.message(&**help));
+    }
+    group
+}
+
+/// One snippet a file, the file of the mistake first.
+fn snippets<'a>(
+    diagnostic: &'a Diagnostic,
+    sources: &'a Sources,
+) -> Vec<Snippet<'a, Annotation<'a>>> {
+    let mut marks: Vec<(Span, AnnotationKind, &str)> = Vec::new();
+    if let Place::At(span) = diagnostic.place {
+        marks.push((span, AnnotationKind::Primary, &diagnostic.note));
+    }
+    for label in &diagnostic.labels {
+        marks.push((label.span, AnnotationKind::Context, &label.text));
+    }
+    let mut files: Vec<FileId> = Vec::new();
+    for (span, ..) in &marks {
+        if !files.contains(&span.file) {
+            files.push(span.file);
+        }
+    }
+    let snippet = |file| {
+        let marks: Vec<_> = marks
+            .iter()
+            .filter(|(span, ..)| span.file == file)
+            .collect();
+        let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
+        let window = sources.window(file, &spans);
+        let annotate = |(span, kind, text): &(Span, AnnotationKind, &'a str)| {
+            // A mapping covers many lines; underlining its first one says enough.
+            let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
+            let range = span.start as usize - window.start..end - window.start;
+            let label = (!text.is_empty()).then_some(*text);
+            kind.span(range).label(label)
+        };
+        Snippet::source(window.text)
+            .line_start(window.line)
+            .path(sources.name(file))
+            .annotations(marks.into_iter().map(annotate))
+    };
+    files.into_iter().map(snippet).collect()
+}
+
+fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
+    let location = match diagnostic.place {
+        Place::At(span) => Some(sources.location(span)),
+        Place::File(_) => None,
+    };
+    json!({
+        "severity": diagnostic.severity.as_str(),
+        "code": diagnostic.code.as_str(),
+        "file": sources.name(diagnostic.place.file()),
+        "line": location.as_ref().map(|at| at.line),
+        "column": location.as_ref().map(|at| at.column),
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+    })
+}

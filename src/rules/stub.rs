@@ -1,0 +1,84 @@
+//! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
+//! which a single rule speaks, one that takes every kind of setting.
+
+use super::node::Node;
+use super::reader::{Located, MapReader, ReadContext};
+use super::rule::{Claim, Pattern};
+
+#[derive(Debug)]
+pub(super) enum StubPattern {
+    Together(Vec<Located<String>>),
+    Replacement,
+    Everything,
+}
+
+#[derive(Clone, Copy)]
+enum Unguarded {
+    Reject,
+    Merge,
+}
+
+impl Pattern for StubPattern {
+    const NAMES: &'static [&'static str] = &["replacement", "together", "everything"];
+
+    fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        match name {
+            "together" => Some(Self::Together(context.texts(settings, "`together`")?)),
+            "replacement" => {
+                let mut settings = context.map(settings)?;
+                let words = [("reject", Unguarded::Reject), ("merge", Unguarded::Merge)];
+                settings.choice("unguarded", &words);
+                settings.text("guard");
+                settings.finish();
+                Some(Self::Replacement)
+            }
+            _ => {
+                let mut settings = context.map(settings)?;
+                settings.required("number", MapReader::number);
+                settings.required_choice("word", &[("yes", true), ("no", false)]);
+                settings.integer_in("count", 1..=10);
+                settings.integer_in("block", 1..=i64::MAX);
+                settings.boolean("flag");
+                settings.duration("lease");
+                settings.texts("fields");
+                if let Some(mut inner) = settings.map("inner") {
+                    inner.required_integer("depth");
+                    inner.finish();
+                }
+                settings.finish();
+                Some(Self::Everything)
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Together(_) => "together",
+            Self::Replacement => "replacement",
+            Self::Everything => "everything",
+        }
+    }
+
+    fn phase(&self) -> u8 {
+        match self {
+            Self::Replacement => 1,
+            Self::Together(_) => 2,
+            Self::Everything => 3,
+        }
+    }
+
+    fn exclusive(&self) -> bool {
+        matches!(self, Self::Replacement)
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let Self::Together(fields) = self else {
+            return Vec::new();
+        };
+        let claim = |field: &Located<String>| Claim {
+            kind: "together",
+            field: field.clone(),
+        };
+        fields.iter().map(claim).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! YAML text to a tree of [`Node`]s.
+//!
+//! The only file that imports the YAML parser, so that it can be exchanged. It takes the small
+//! part of YAML that the rule language uses: no anchors, no merge keys, no foreign tags, one
+//! document, bounded size and depth. It knows nothing of rules.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_yaml::{Error, Location, MessageFormatter, Spanned};
+
+use super::code::Code;
+use super::diagnostic::{Diagnostic, Place};
+use super::node::{Key, Node, Value};
+use super::source::{FileId, Span};
+
+/// The largest rule file read, in bytes. Ten thousand rules take one or two MiB; beyond this the
+/// file is something else, and parsing it would stall a reload.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+/// How deep a rule file may be nested. The language itself needs eight levels; the tree is walked
+/// by recursion, so this also bounds the stack.
+const MAX_DEPTH: usize = 16;
+/// Values in one file: as many as [`MAX_FILE_BYTES`] of real rules hold, and a bound on memory.
+const MAX_NODES: usize = 1 << 20;
+
+/// Reads the one document in `text`. An empty file, or one of comments only, is [`Value::Null`].
+///
+/// # Errors
+/// The first place at which `text` is not the YAML that rule files are written in. The parser
+/// cannot go on after a mistake, so there is only one.
+pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(Box::new(too_large(file)));
+    }
+    let options = serde_yaml::options! {
+        strict_booleans: true,
+        merge_keys: serde_yaml::MergeKeyPolicy::Error,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+        budget: serde_yaml::budget! {
+            max_depth: MAX_DEPTH,
+            max_anchors: 0,
+            max_aliases: 0,
+            max_nodes: MAX_NODES,
+            // A scalar is one event, a list or mapping two; plus those of the document.
+            max_events: 2 * MAX_NODES + 8,
+        },
+    };
+    let raw: Spanned<RawValue> = serde_yaml::from_str_with_options(text, options)
+        .map_err(|error| Box::new(Explanation::of(&error).at(file, text, error.location())))?;
+    Ok(Converter { file, text }.node(raw))
+}
+
+/// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
+pub(super) fn too_large(file: FileId) -> Diagnostic {
+    let message = format!("a rule file has at most {MAX_FILE_BYTES} bytes, this one has more");
+    Diagnostic::error(Code::TooLarge, Place::File(file), message)
+        .help("split it: rules may be spread over any number of files")
+}
+
+/// A value as the parser hands it over.
+enum RawValue {
+    Leaf(Value),
+    List(Vec<Spanned<RawValue>>),
+    Map(Vec<(Spanned<String>, Spanned<RawValue>)>),
+}
+
+impl<'de> Deserialize<'de> for RawValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = RawValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of a rule file")
+    }
+
+    fn visit_unit<E>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Integer(value)))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<RawValue, E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            // What the parser itself does with whole numbers beyond 64 bits.
+            Err(_) => self.visit_f64(value as f64),
+        }
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Float(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Text(value.to_owned())))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Text(value)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawValue, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(RawValue::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawValue, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(RawValue::Map(map))
+    }
+}
+
+/// Turns the parser's locations into spans. The parser knows only where a list or mapping starts;
+/// its end is that of its last element.
+struct Converter<'a> {
+    file: FileId,
+    text: &'a str,
+}
+
+impl Converter<'_> {
+    fn node(&self, raw: Spanned<RawValue>) -> Node {
+        let mut span = span_of(self.file, self.text, Some(raw.referenced));
+        let value = match raw.value {
+            RawValue::Leaf(value) => value,
+            RawValue::List(items) => {
+                Value::List(items.into_iter().map(|item| self.node(item)).collect())
+            }
+            RawValue::Map(entries) => {
+                Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect())
+            }
+        };
+        let last = match &value {
+            Value::List(items) => items.last(),
+            Value::Map(entries) => entries.last().map(|(_, node)| node),
+            _ => None,
+        };
+        span.end = span.end.max(last.map_or(0, |node| node.span.end));
+        Node { span, value }
+    }
+
+    fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (Key, Node) {
+        let span = span_of(self.file, self.text, Some(key.referenced));
+        let text = key.value;
+        (Key { span, text }, self.node(node))
+    }
+}
+
+/// The parser always counts characters, and bytes only for tokens it completed.
+fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
+    let Some(location) = location else {
+        return Span::new(file, 0, 0);
+    };
+    let span = location.span();
+    if let (Some(start), Some(len)) = (span.byte_offset(), span.byte_len()) {
+        return Span::new(file, clamp(start, text), clamp(start + len, text));
+    }
+    let byte_at = |character: u64| {
+        let index = usize::try_from(character).unwrap_or(usize::MAX);
+        text.char_indices()
+            .nth(index)
+            .map_or(text.len(), |(at, _)| at)
+    };
+    let start = byte_at(span.offset());
+    let end = byte_at(span.offset().saturating_add(span.len()));
+    Span::new(file, clamp(start as u64, text), clamp(end as u64, text))
+}
+
+/// Offsets fit `u32` because a file has at most [`MAX_FILE_BYTES`].
+fn clamp(offset: u64, text: &str) -> u32 {
+    u32::try_from(offset.min(text.len() as u64)).unwrap_or(u32::MAX)
+}
+
+/// The parser's complaint in the words of the rule language.
+struct Explanation {
+    code: Code,
+    message: String,
+    help: Option<&'static str>,
+}
+
+impl Explanation {
+    fn new(code: Code, message: impl Into<String>, help: &'static str) -> Self {
+        let message = message.into();
+        let help = Some(help);
+        Self {
+            code,
+            message,
+            help,
+        }
+    }
+
+    fn of(error: &Error) -> Self {
+        match error.without_snippet() {
+            Error::DuplicateMappingKey { key, .. } => {
+                let key = key.as_deref().unwrap_or("this key");
+                let message = format!("`{key}` is here for the second time");
+                Self::new(Code::DuplicateKey, message, "keep one of the two")
+            }
+            Error::MultipleDocuments { .. } => Self::new(
+                Code::UnsupportedYaml,
+                "a second YAML document starts here",
+                "a rule file is one document; remove the `---` line, or make it two files",
+            ),
+            Error::MergeKeyNotAllowed { .. } => Self::new(
+                Code::UnsupportedYaml,
+                "merge keys (`<<`) are not part of the rule language",
+                "write the settings out; a rule may list several namespaces",
+            ),
+            Error::UnsupportedTag { tag, .. } => Self::new(
+                Code::UnsupportedYaml,
+                format!("the tag `{tag}` means nothing in a rule file"),
+                "remove it; quote the value if it begins with an exclamation mark",
+            ),
+            Error::UnknownAnchor { .. } => Self::anchors(),
+            Error::Budget { breach, .. } => Self::of_breach(breach),
+            Error::NonFiniteFloat { value, .. } => Self::new(
+                Code::InvalidValue,
+                format!("`{value}` is no finite number"),
+                "quote it if it is meant as text",
+            ),
+            other => Self {
+                code: Code::Syntax,
+                message: serde_yaml::DefaultMessageFormatter
+                    .format_message(other)
+                    .into_owned(),
+                help: None,
+            },
+        }
+    }
+
+    fn of_breach(breach: &serde_yaml::budget::BudgetBreach) -> Self {
+        use serde_yaml::budget::BudgetBreach;
+        match breach {
+            BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. } => Self::anchors(),
+            BudgetBreach::Depth { .. } => Self::new(
+                Code::TooLarge,
+                format!("more than {MAX_DEPTH} levels of nesting"),
+                "no rule needs that many; look for brackets that are not closed",
+            ),
+            _ => Self::new(
+                Code::TooLarge,
+                "the file holds more values than a rule file may",
+                "split it: rules may be spread over any number of files",
+            ),
+        }
+    }
+
+    fn anchors() -> Self {
+        Self::new(
+            Code::UnsupportedYaml,
+            "anchors and aliases (`&name`, `*name`) are not part of the rule language",
+            "write the value out; quote text that begins with `*` or `&`: \"*.orders\"",
+        )
+    }
+
+    fn at(self, file: FileId, text: &str, location: Option<Location>) -> Diagnostic {
+        let span = span_of(file, text, location);
+        let diagnostic = Diagnostic::error(self.code, span, self.message);
+        match self.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    }
+}
