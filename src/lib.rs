@@ -9,6 +9,7 @@
 
 pub mod command;
 pub mod document;
+pub mod engine;
 pub mod patterns;
 pub mod rules;
 pub mod wire;

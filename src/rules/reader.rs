@@ -71,11 +71,7 @@ pub struct ReadContext<'a> {
 impl<'a> ReadContext<'a> {
     /// For everything but a pattern's settings.
     pub(super) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
-        Self {
-            diagnostics,
-            namespaces: &[],
-            settings: None,
-        }
+        Self { diagnostics, namespaces: &[], settings: None }
     }
 
     /// For the `settings` under `key`, in a rule for `namespaces`.
@@ -85,11 +81,7 @@ impl<'a> ReadContext<'a> {
         key: &Key,
         settings: &Node,
     ) -> Self {
-        Self {
-            diagnostics,
-            namespaces,
-            settings: Some((settings.span, key.span)),
-        }
+        Self { diagnostics, namespaces, settings: Some((settings.span, key.span)) }
     }
 
     /// The namespaces of the rule that is being read; empty when they themselves are wrong.
@@ -112,17 +104,12 @@ impl<'a> ReadContext<'a> {
     /// key, what a pattern's settings lack at the pattern's key; [`MapReader::at`] changes that.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match &node.value {
-            Value::Map(entries) => Some(MapReader {
-                entries,
-                place: self.place_of(node.span, entries),
-                asked: Vec::new(),
-                context: self,
-            }),
+            Value::Map(entries) => {
+                Some(MapReader { entries, place: self.place_of(node.span, entries), asked: Vec::new(), context: self })
+            }
             Value::Null => {
                 let found = Value::Null.describe();
-                self.push(
-                    wrong_type(node.span, "a mapping", &found).help("write `{}` for the defaults"),
-                );
+                self.push(wrong_type(node.span, "a mapping", &found).help("write `{}` for the defaults"));
                 None
             }
             other => {
@@ -156,17 +143,10 @@ impl<'a> ReadContext<'a> {
         let span = node.span;
         match &node.value {
             Value::Text(text) if text.is_empty() => {
-                self.error(
-                    Code::InvalidValue,
-                    span,
-                    format!("{what} must not be empty"),
-                );
+                self.error(Code::InvalidValue, span, format!("{what} must not be empty"));
                 None
             }
-            Value::Text(text) => Some(Located {
-                value: text.clone(),
-                span,
-            }),
+            Value::Text(text) => Some(Located { value: text.clone(), span }),
             other => {
                 let sentence = format!("{what} must be text");
                 let mut mistake = wrong_type_sentence(span, &sentence, &other.describe());
@@ -282,11 +262,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// A whole number in `range`.
-    pub fn integer_in(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<i64>,
-    ) -> Option<Located<i64>> {
+    pub fn integer_in(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<Located<i64>> {
         let found = self.integer(key)?;
         if range.contains(&found.value) {
             return Some(found);
@@ -333,19 +309,14 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
             return Some(Located { value, span });
         }
         let found = node.value.describe();
-        let mistake =
-            wrong_type_sentence(span, &format!("`{key}` must be a length of time"), &found);
+        let mistake = wrong_type_sentence(span, &format!("`{key}` must be a length of time"), &found);
         let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
         self.context.push(mistake.help(help));
         None
     }
 
     /// One of some words, each with what it means.
-    pub fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
         let span = node.span;
         let allowed = || words.iter().map(|(word, _)| *word);
@@ -353,10 +324,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
             return self.wrong_type(key, span, &suggest::one_of(allowed()), &node.value);
         };
         if let Some((_, value)) = words.iter().find(|(word, _)| word == written) {
-            return Some(Located {
-                value: *value,
-                span,
-            });
+            return Some(Located { value: *value, span });
         }
         let message = format!("`{written}` is nothing `{key}` can be");
         let mut mistake = Diagnostic::error(Code::UnknownWord, span, message);
@@ -403,11 +371,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// [`Self::choice`] that must be there.
-    pub fn required_choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn required_choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         self.required(key, |reader, key| reader.choice(key, words))
     }
 
@@ -420,9 +384,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Instead of [`Self::finish`], for a caller that has more to say about the keys never asked
     /// for: the context, those keys, and the ones asked for.
-    pub(super) fn finish_quietly(
-        self,
-    ) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
+    pub(super) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.asked).collect();
         (self.context, unknown, self.asked)
     }
@@ -435,10 +397,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 }
 
-fn unknown<'n>(
-    entries: &'n [(Key, Node)],
-    asked: &[&'static str],
-) -> impl Iterator<Item = &'n Key> {
+fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Iterator<Item = &'n Key> {
     let keys = entries.iter().map(|(key, _)| key);
     keys.filter(|key| !asked.contains(&key.text.as_str()))
 }

@@ -16,11 +16,7 @@ impl Report {
     /// The diagnostics as text, one block each, with ANSI colours if `coloured`.
     #[must_use]
     pub fn render(&self, coloured: bool) -> String {
-        let renderer = if coloured {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
         let mut text = String::new();
         for diagnostic in &self.diagnostics {
             text.push_str(&renderer.render(&[group(diagnostic, &self.sources)]));
@@ -82,10 +78,7 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
 }
 
 /// One snippet a file, the file of the mistake first.
-fn snippets<'a>(
-    diagnostic: &'a Diagnostic,
-    sources: &'a Sources,
-) -> Vec<Snippet<'a, Annotation<'a>>> {
+fn snippets<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Snippet<'a, Annotation<'a>>> {
     let mut marks: Vec<(Span, AnnotationKind, &str)> = Vec::new();
     if let Place::At(span) = diagnostic.place {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
@@ -100,10 +93,7 @@ fn snippets<'a>(
         }
     }
     let snippet = |file| {
-        let marks: Vec<_> = marks
-            .iter()
-            .filter(|(span, ..)| span.file == file)
-            .collect();
+        let marks: Vec<_> = marks.iter().filter(|(span, ..)| span.file == file).collect();
         let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
         let window = sources.window(file, &spans);
         let annotate = |(span, kind, text): &(Span, AnnotationKind, &'a str)| {
