@@ -59,11 +59,7 @@ pub struct ReadContext<'a> {
 impl<'a> ReadContext<'a> {
     /// For everything but a pattern's settings.
     pub(super) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
-        Self {
-            diagnostics,
-            namespaces: &[],
-            settings: None,
-        }
+        Self { diagnostics, namespaces: &[], settings: None }
     }
 
     /// For the `settings` under `key`, in a rule for `namespaces`.
@@ -73,11 +69,7 @@ impl<'a> ReadContext<'a> {
         key: &'a Key,
         settings: &Node,
     ) -> Self {
-        Self {
-            diagnostics,
-            namespaces,
-            settings: Some((settings.span, key)),
-        }
+        Self { diagnostics, namespaces, settings: Some((settings.span, key)) }
     }
 
     /// The namespaces of the rule that is being read; empty when they themselves are wrong.
@@ -109,12 +101,7 @@ impl<'a> ReadContext<'a> {
     }
 
     /// The same for a mapping known as `what`, which lacks what it lacks at `place`.
-    pub(super) fn named_map<'n>(
-        &mut self,
-        node: &'n Node,
-        what: &str,
-        place: Span,
-    ) -> Option<MapReader<'n, '_, 'a>> {
+    pub(super) fn named_map<'n>(&mut self, node: &'n Node, what: &str, place: Span) -> Option<MapReader<'n, '_, 'a>> {
         if let Value::Map(entries) = &node.value {
             return Some(MapReader::new(entries, place, self));
         }
@@ -142,17 +129,10 @@ impl<'a> ReadContext<'a> {
         let span = node.span;
         match &node.value {
             Value::Text(text) if text.is_empty() => {
-                self.error(
-                    Code::InvalidValue,
-                    span,
-                    format!("{what} must not be empty"),
-                );
+                self.error(Code::InvalidValue, span, format!("{what} must not be empty"));
                 None
             }
-            Value::Text(text) => Some(Located {
-                value: text.clone(),
-                span,
-            }),
+            Value::Text(text) => Some(Located { value: text.clone(), span }),
             other => {
                 let mut mistake = wrong_type(node, &format!("{what} must be text"));
                 if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = other {

@@ -38,10 +38,7 @@ pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern};
 pub use node::{Key, Node, Value};
 pub use reader::MapReader;
-pub use rule::{
-    AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable,
-    UserGlob,
-};
+pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

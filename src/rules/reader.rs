@@ -37,17 +37,8 @@ pub struct MapReader<'n, 'c, 'a> {
 }
 
 impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
-    pub(super) fn new(
-        entries: &'n [(Key, Node)],
-        place: Span,
-        context: &'c mut ReadContext<'a>,
-    ) -> Self {
-        Self {
-            entries,
-            place,
-            asked: Vec::new(),
-            context,
-        }
+    pub(super) fn new(entries: &'n [(Key, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
+        Self { entries, place, asked: Vec::new(), context }
     }
 
     /// Reports what is missing at `span` instead of at the first key: usually the mapping's own key.
@@ -84,8 +75,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     /// A mapping, to be read and finished in its turn. What it lacks is reported at `key`.
     pub fn map(&mut self, key: &'static str) -> Option<MapReader<'n, '_, 'a>> {
         let (key, node) = self.entry(key)?;
-        self.context
-            .named_map(node, &format!("`{}`", key.text), key.span)
+        self.context.named_map(node, &format!("`{}`", key.text), key.span)
     }
 
     /// Text that is not empty.
@@ -111,11 +101,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// A whole number in `range`.
-    pub fn integer_in(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<i64>,
-    ) -> Option<Located<i64>> {
+    pub fn integer_in(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<Located<i64>> {
         let found = self.integer(key)?;
         if range.contains(&found.value) {
             return Some(found);
@@ -168,11 +154,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// One of some words, each with what it means.
-    pub fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
         let span = node.span;
         let allowed = || words.iter().map(|(word, _)| *word);
@@ -180,10 +162,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
             return self.wrong_type(key, node, &suggest::one_of(allowed()));
         };
         if let Some((_, value)) = words.iter().find(|(word, _)| word == written) {
-            return Some(Located {
-                value: *value,
-                span,
-            });
+            return Some(Located { value: *value, span });
         }
         let message = format!("`{key}` cannot be `{written}`");
         let mut mistake = Diagnostic::error(Code::UnknownWord, span, message);
@@ -230,11 +209,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// [`Self::choice`] that must be there.
-    pub fn required_choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn required_choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         self.required(key, |reader, key| reader.choice(key, words))
     }
 
@@ -247,9 +222,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Instead of [`Self::finish`], for a caller that has more to say about the keys never asked
     /// for: the context, those keys, and the ones asked for.
-    pub(super) fn finish_quietly(
-        self,
-    ) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
+    pub(super) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.asked).collect();
         (self.context, unknown, self.asked)
     }
@@ -261,10 +234,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 }
 
-fn unknown<'n>(
-    entries: &'n [(Key, Node)],
-    asked: &[&'static str],
-) -> impl Iterator<Item = &'n Key> {
+fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Iterator<Item = &'n Key> {
     let keys = entries.iter().map(|(key, _)| key);
     keys.filter(|key| !asked.contains(&key.text.as_str()))
 }

@@ -16,11 +16,7 @@ impl Report {
     /// The diagnostics as text, one block each, with ANSI colours if `coloured`.
     #[must_use]
     pub fn render(&self, coloured: bool) -> String {
-        let renderer = if coloured {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
         let mut text = String::new();
         for diagnostic in &self.diagnostics {
             text.push_str(&renderer.render(&[group(diagnostic, &self.sources)]));
@@ -98,10 +94,7 @@ fn snippets<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Element
     }
     let mut by_file: Vec<Vec<Mark<'a>>> = Vec::new();
     for mark in marks {
-        match by_file
-            .iter_mut()
-            .find(|file| file[0].0.file == mark.0.file)
-        {
+        match by_file.iter_mut().find(|file| file[0].0.file == mark.0.file) {
             Some(file) => file.push(mark),
             None => by_file.push(vec![mark]),
         }
@@ -128,10 +121,7 @@ fn snippet<'a>(marks: &[Mark<'a>], sources: &'a Sources) -> Element<'a> {
     let window = window(marks, sources);
     if window.text.len() > MAX_SNIPPET_BYTES {
         let at = sources.location(first);
-        return Origin::path(sources.name(first.file))
-            .line(at.line as usize)
-            .char_column(at.column as usize)
-            .into();
+        return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
     }
     let annotate = |(span, kind, text): &Mark<'a>| {
         // A mapping covers many lines; underlining its first one says enough.

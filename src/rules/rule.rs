@@ -112,18 +112,12 @@ pub struct Except {
 
 impl Except {
     /// Whether a connection with this application name and these users (`(authDb, user)`) is left alone.
-    pub fn covers<'u>(
-        &self,
-        app: Option<&str>,
-        users: impl IntoIterator<Item = (&'u str, &'u str)>,
-    ) -> bool {
+    pub fn covers<'u>(&self, app: Option<&str>, users: impl IntoIterator<Item = (&'u str, &'u str)>) -> bool {
         if self.is_empty() {
             return false;
         }
         app.is_some_and(|app| self.apps.iter().any(|glob| glob.matches(app)))
-            || users
-                .into_iter()
-                .any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
+            || users.into_iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
     }
 
     /// Whether nobody is left alone.

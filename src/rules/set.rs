@@ -68,16 +68,9 @@ impl<P> RuleSet<P> {
     /// the most specific rule of each mode; disabled ones left out. `None`: no rule is for it.
     #[inline]
     #[must_use]
-    pub fn rules_for(
-        &self,
-        database: impl AsRef<[u8]>,
-        collection: impl AsRef<[u8]>,
-    ) -> Option<NamespaceRules<'_, P>> {
+    pub fn rules_for(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
         let found = self.index.find(database.as_ref(), collection.as_ref())?;
-        Some(NamespaceRules {
-            rules: &self.rules,
-            found,
-        })
+        Some(NamespaceRules { rules: &self.rules, found })
     }
 
     /// Whether a rule may be for a collection of this name in some database: sometimes yes
@@ -196,9 +189,7 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-fn namespaces<P>(
-    rules: &[Rule<P>],
-) -> impl Iterator<Item = (RuleId, &super::namespace::NamespacePattern)> {
+fn namespaces<P>(rules: &[Rule<P>]) -> impl Iterator<Item = (RuleId, &super::namespace::NamespacePattern)> {
     let active = rules.iter().filter(|rule| rule.mode != Mode::Disabled);
     active.flat_map(|rule| rule.namespaces.iter().map(|one| (rule.id, &one.value)))
 }

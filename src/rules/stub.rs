@@ -76,10 +76,7 @@ impl Pattern for StubPattern {
         let Self::Together(fields) = self else {
             return Vec::new();
         };
-        let claim = |field: &Located<String>| Claim {
-            kind: "together",
-            field: field.clone(),
-        };
+        let claim = |field: &Located<String>| Claim { kind: "together", field: field.clone() };
         fields.iter().map(claim).collect()
     }
 }

@@ -59,10 +59,7 @@ fn diagnostics_read_as_the_table_says() {
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
     // Only real patterns have settings that conflict.
     codes.insert(Code::ConflictingSettings);
-    let missing: Vec<_> = Code::ALL
-        .iter()
-        .filter(|code| !codes.contains(code))
-        .collect();
+    let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
@@ -71,9 +68,7 @@ fn json_has_what_an_editor_needs() {
     let report = load(&["version: 1\nrules:\n  - name: é\n    tests: 1\n"]).unwrap_err();
     let json = report.to_json();
     let keys: Vec<_> = json[0].as_object().unwrap().keys().cloned().collect();
-    let expected = [
-        "code", "column", "file", "help", "line", "message", "severity",
-    ];
+    let expected = ["code", "column", "file", "help", "line", "message", "severity"];
     assert_eq!(keys, expected);
     assert_eq!(json[0]["file"], "rules/a.yaml");
     assert_eq!(json.as_array().unwrap().len(), 4);
@@ -103,10 +98,7 @@ rules:
     let [rule] = rules.rules() else { panic!() };
     assert_eq!(rule.location.to_string(), "rules/a.yaml:4:5");
     assert_eq!(rule.tests.len(), 2);
-    assert_eq!(
-        rule.tests[0].at.unwrap().timestamp_millis(),
-        1_769_860_800_000
-    );
+    assert_eq!(rule.tests[0].at.unwrap().timestamp_millis(), 1_769_860_800_000);
     assert!(rule.except.covers(Some("migrator-7"), []));
     assert!(rule.except.covers(None, [("admin", "root")]));
     assert!(!rule.except.covers(Some("shop"), [("shop", "root")]));
@@ -126,10 +118,7 @@ fn every_span_is_known_and_covers_its_text() {
     let text = "\u{feff}# é\r\nversion: 1\r\nrules:\r\n  - name: 'é'\r\n    why: |\r\n      two\r\n      lines\r\n    \
                 flow: {é: [1, 2.5, true], \"k\": ~}\r\n    none:\r\n";
     let text = text.replace("- name: 'é'", "- name: 'é' # note\r\n    \"q\": \"x\"");
-    let source = Source {
-        name: "a".to_owned(),
-        text: text.clone(),
-    };
+    let source = Source { name: "a".to_owned(), text: text.clone() };
     let sources = Sources::new(vec![source]);
     let tree = yaml::parse(FileId(0), &text).unwrap();
     let mut seen = Vec::new();
@@ -143,12 +132,7 @@ fn every_span_is_known_and_covers_its_text() {
             }
         }
         let at = sources.location(node.span);
-        seen.push(format!(
-            "{}:{} {}",
-            at.line,
-            at.column,
-            sources.slice(node.span)
-        ));
+        seen.push(format!("{}:{} {}", at.line, at.column, sources.slice(node.span)));
     });
     let seen: Vec<_> = seen.iter().map(|one| one.trim_end()).collect();
     // Block lists and mappings, which end with their last value, are told by their start alone.
@@ -166,9 +150,8 @@ fn every_span_is_known_and_covers_its_text() {
         "9:36 ~",
         "10:9",
     ];
-    let (blocks, leaves): (Vec<&str>, Vec<&str>) = seen
-        .iter()
-        .partition(|one| starts.iter().any(|start| one.starts_with(start)));
+    let (blocks, leaves): (Vec<&str>, Vec<&str>) =
+        seen.iter().partition(|one| starts.iter().any(|start| one.starts_with(start)));
     assert_eq!(blocks.len(), starts.len());
     assert!(blocks.iter().all(|block| block.ends_with("none")));
     assert_eq!(leaves, values);

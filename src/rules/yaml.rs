@@ -142,12 +142,8 @@ impl Converter<'_> {
         let mut span = span_of(self.file, self.text, Some(raw.referenced));
         let value = match raw.value {
             RawValue::Leaf(value) => value,
-            RawValue::List(items) => {
-                Value::List(items.into_iter().map(|item| self.node(item)).collect())
-            }
-            RawValue::Map(entries) => {
-                Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect())
-            }
+            RawValue::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
+            RawValue::Map(entries) => Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
         };
         let last = match &value {
             Value::List(items) => items.last(),
@@ -191,9 +187,7 @@ fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
     }
     let byte_at = |character: u64| {
         let index = usize::try_from(character).unwrap_or(usize::MAX);
-        text.char_indices()
-            .nth(index)
-            .map_or(text.len(), |(at, _)| at)
+        text.char_indices().nth(index).map_or(text.len(), |(at, _)| at)
     };
     let start = byte_at(span.offset());
     let end = byte_at(span.offset().saturating_add(span.len()));
@@ -216,11 +210,7 @@ impl Explanation {
     fn new(code: Code, message: impl Into<String>, help: &'static str) -> Self {
         let message = message.into();
         let help = Some(help);
-        Self {
-            code,
-            message,
-            help,
-        }
+        Self { code, message, help }
     }
 
     fn of(error: &Error) -> Self {
@@ -261,8 +251,7 @@ impl Explanation {
         let second_colon = message.starts_with("mapping values are not allowed");
         Self {
             code: Code::Syntax,
-            help: second_colon
-                .then_some("put text that has `: ` in it in quotes, or look at the indentation"),
+            help: second_colon.then_some("put text that has `: ` in it in quotes, or look at the indentation"),
             message: message.into_owned(),
         }
     }
