@@ -10,9 +10,9 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::code::Code;
+use super::context::Located;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
-use super::reader::Located;
 use super::rule::{Claim, Mode, Pattern, Rule};
 
 /// Reports what rules have against each other.
@@ -84,13 +84,13 @@ fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) ->
     } else {
         format!("`{one}` and `{other}` both want to speak for namespaces they share")
     };
-    let both = format!(
-        "one `{pattern}` rule speaks for a namespace, the most specific one, and these two are equally specific"
-    );
     Diagnostic::error(Code::Contradiction, second.namespace.span, message)
         .note(format!("`{other}`, for `{}`", second.namespace.value))
         .label(first.namespace.span, format!("`{one}`, for `{}`", first.namespace.value))
-        .help(format!("{both}; narrow one of them, or set one to `mode: shadow` or `mode: disabled`"))
+        .help(format!(
+            "of `{pattern}` rules the most specific one speaks for a namespace, and neither is; \
+             narrow one, or set it to `mode: shadow` or `mode: disabled`"
+        ))
 }
 
 fn check_claims<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {

@@ -7,13 +7,14 @@
 use std::collections::HashSet;
 
 use super::code::Code;
+use super::context::{Located, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
-use super::reader::{Located, MapReader, ReadContext, unknown_key};
+use super::reader::{MapReader, unknown_key};
 use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unguardable, UserGlob};
-use super::source::{FileId, Sources};
+use super::source::{FileId, Sources, Span};
 use super::{suggest, trial, yaml};
 
 /// The version of the rule language that is read here.
@@ -37,7 +38,8 @@ pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -
 
 fn read_file<P: Pattern>(tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>, rules: &mut Vec<Rule<P>>) {
     if tree.value == Value::Null {
-        let mistake = Diagnostic::error(Code::NoRules, tree.span, "this file is empty");
+        let start = Span::new(tree.span.file, 0, 0);
+        let mistake = Diagnostic::error(Code::NoRules, start, "there is nothing in this file");
         found.push(mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"));
         return;
     }

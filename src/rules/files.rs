@@ -175,7 +175,7 @@ mod tests {
     type Rules = RuleSet<StubPattern>;
 
     fn rule(name: &str) -> String {
-        format!("version: 1\nrules:\n  - {{name: {name}, namespace: a.b, together: [x, y]}}\n")
+        format!("version: 1\nrules:\n  - {{name: {name}, namespace: a.{name}, together: [x, y]}}\n")
     }
 
     fn names(rules: &Rules) -> Vec<&str> {

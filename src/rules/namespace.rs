@@ -90,6 +90,7 @@ impl NamespacePattern {
         check_database(database)?;
         check_collection(collection)?;
         check_length("a namespace", MAX_NAMESPACE_BYTES, text)?;
+        // `admin` may hold an application's data, if somebody says so by name.
         if ["config", "local"].contains(&database) || collection.starts_with(SERVER_COLLECTIONS) {
             return Err(NamespaceError::Server(text.to_owned()));
         }

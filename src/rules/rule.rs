@@ -5,10 +5,10 @@
 
 use std::fmt;
 
+use super::context::{Located, ReadContext};
 use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::Node;
-use super::reader::{Located, ReadContext};
 use super::source::{Location, Span};
 
 /// What the rules layer must know of the patterns: one implementor, an enum of all of them.

@@ -1,8 +1,9 @@
 //! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
 //! which a single rule speaks, one that takes every kind of setting.
 
+use super::context::{Located, ReadContext};
 use super::node::Node;
-use super::reader::{Located, MapReader, ReadContext};
+use super::reader::MapReader;
 use super::rule::{Claim, Pattern};
 
 #[derive(Debug)]

@@ -4,9 +4,10 @@
 //! engine finds out when `docward test` runs them.
 
 use super::code::Code;
+use super::context::{Located, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::node::Node;
-use super::reader::{Located, MapReader, ReadContext};
+use super::reader::MapReader;
 use super::rule::{Expectation, RuleTest};
 
 /// The entries of `tests` that are whole; mistakes are reported.

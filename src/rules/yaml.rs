@@ -20,8 +20,9 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 /// How deep a rule file may be nested. The language itself needs eight levels; the tree is walked
 /// by recursion, so this also bounds the stack.
 const MAX_DEPTH: usize = 16;
-/// Values in one file: as many as [`MAX_FILE_BYTES`] of real rules hold, and a bound on memory.
-const MAX_NODES: usize = 1 << 20;
+/// Values in one file; a rule has ten to forty. With [`MAX_FILE_BYTES`] this bounds the memory and
+/// time a file takes.
+const MAX_NODES: usize = 1 << 18;
 
 /// Reads the one document in `text`. An empty file, or one of comments only, is [`Value::Null`].
 ///
@@ -149,8 +150,23 @@ impl Converter<'_> {
             Value::Map(entries) => entries.last().map(|(_, node)| node),
             _ => None,
         };
-        span.end = span.end.max(last.map_or(0, |node| node.span.end));
+        if let Some(last) = last {
+            span.end = self.end_after(span.start, last.span.end);
+        }
         Node { span, value }
+    }
+
+    /// The end of a list or mapping whose last value ends at `end`: after the bracket, if it began
+    /// with one. Only spaces, commas and comments stand between.
+    fn end_after(&self, start: u32, end: u32) -> u32 {
+        let bracket = match self.text.as_bytes().get(start as usize) {
+            Some(b'[') => ']',
+            Some(b'{') => '}',
+            _ => return end,
+        };
+        let rest = self.text.get(end as usize..).unwrap_or_default();
+        let length = rest.find(bracket).map_or(0, |at| at + 1);
+        clamp(end as u64 + length as u64, self.text)
     }
 
     fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (Key, Node) {
@@ -226,11 +242,17 @@ impl Explanation {
                 format!("`{value}` is no finite number"),
                 "quote it if it is meant as text",
             ),
-            other => Self {
-                code: Code::Syntax,
-                message: serde_yaml::DefaultMessageFormatter.format_message(other).into_owned(),
-                help: None,
-            },
+            other => Self::of_syntax(other),
+        }
+    }
+
+    fn of_syntax(error: &Error) -> Self {
+        let message = serde_yaml::DefaultMessageFormatter.format_message(error);
+        let second_colon = message.starts_with("mapping values are not allowed");
+        Self {
+            code: Code::Syntax,
+            help: second_colon.then_some("put text that has `: ` in it in quotes, or look at the indentation"),
+            message: message.into_owned(),
         }
     }
 
