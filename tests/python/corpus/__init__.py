@@ -30,7 +30,10 @@ def operation(run=None, *, only_shape=False, **options):
 def people(db, count=5):
     """A small collection to work on."""
     db.people.insert_many(
-        [{"_id": i, "name": f"name{i}", "age": 20 + i, "tags": ["a", f"t{i}"]} for i in range(count)]
+        [
+            {"_id": i, "name": f"name{i}", "age": 20 + i, "tags": ["a", f"t{i}"]}
+            for i in range(count)
+        ]
     )
     return db.people
 

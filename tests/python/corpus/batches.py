@@ -1,7 +1,15 @@
 """Batches: bulk writes, statements in the body instead of a sequence, and large ones."""
 
 import bson
-from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne, WriteConcern
+from pymongo import (
+    DeleteMany,
+    DeleteOne,
+    InsertOne,
+    ReplaceOne,
+    UpdateMany,
+    UpdateOne,
+    WriteConcern,
+)
 from pymongo.errors import BulkWriteError
 
 from observe import digest
@@ -87,9 +95,17 @@ def bulk_write_unacknowledged(db):
 def commands_with_statements_in_the_body(db):
     """As auto-encryption, shells and drivers of old send them."""
     return [
-        db.command("insert", "people", documents=[{"_id": 1}, {"_id": 2}, {"_id": 1}], ordered=False),
-        db.command("update", "people", updates=[{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}, {"q": {}, "u": {"b": 1}}]),
-        db.command("delete", "people", deletes=[{"q": {"_id": 2}, "limit": 1}, {"q": {}, "limit": 0}]),
+        db.command(
+            "insert", "people", documents=[{"_id": 1}, {"_id": 2}, {"_id": 1}], ordered=False
+        ),
+        db.command(
+            "update",
+            "people",
+            updates=[{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}, {"q": {}, "u": {"b": 1}}],
+        ),
+        db.command(
+            "delete", "people", deletes=[{"q": {"_id": 2}, "limit": 1}, {"q": {}, "limit": 0}]
+        ),
     ]
 
 
@@ -129,7 +145,9 @@ def insert_the_largest_document(db):
 def insert_more_than_a_message_holds(db):
     """60 MB: the driver sends several messages of up to 48 MB."""
     db.big.insert_many([{"_id": i, "text": str(i % 10) * 4_000_000} for i in range(15)])
-    pipeline = [{"$group": {"_id": None, "n": {"$sum": 1}, "size": {"$sum": {"$bsonSize": "$$ROOT"}}}}]
+    pipeline = [
+        {"$group": {"_id": None, "n": {"$sum": 1}, "size": {"$sum": {"$bsonSize": "$$ROOT"}}}}
+    ]
     return list(db.big.aggregate(pipeline))
 
 
@@ -158,7 +176,10 @@ def bulk_write_of_the_client(db):
     """The 8.0 command; an older server refuses it and the answer must be that one."""
     command = {
         "bulkWrite": 1,
-        "ops": [{"insert": 0, "document": {"_id": 1}}, {"update": 0, "filter": {}, "updateMods": {"$set": {"a": 1}}}],
+        "ops": [
+            {"insert": 0, "document": {"_id": 1}},
+            {"update": 0, "filter": {}, "updateMods": {"$set": {"a": 1}}},
+        ],
         "nsInfo": [{"ns": f"{db.name}.people"}],
     }
     return [attempt(db.client.admin, command), contents(db.people)]

@@ -1,5 +1,6 @@
 """Errors of all kinds: their codes, names, details and labels reach the client as they are."""
 
+from bson import Int64
 from pymongo import WriteConcern
 
 from . import contents, operation, people
@@ -24,7 +25,11 @@ def duplicate_key_by_upsert(db):
 
 @operation
 def validation_error(db):
-    schema = {"bsonType": "object", "required": ["age"], "properties": {"age": {"bsonType": "int", "minimum": 18, "description": "adults"}}}
+    schema = {
+        "bsonType": "object",
+        "required": ["age"],
+        "properties": {"age": {"bsonType": "int", "minimum": 18, "description": "adults"}},
+    }
     db.create_collection("strict", validator={"$jsonSchema": schema})
     db.strict.insert_one({"_id": 1, "age": 3})
 
@@ -126,7 +131,7 @@ def bad_hint(db):
 @operation
 def cursor_not_found(db):
     people(db)
-    db.command("getMore", 123456789, collection="people")
+    db.command("getMore", Int64(123456789), collection="people")
 
 
 @operation
@@ -176,7 +181,12 @@ def write_concern_error_beside_write_errors(db):
 @operation
 def write_concern_error_by_failpoint(db):
     people(db)
-    concern = {"code": 91, "codeName": "ShutdownInProgress", "errmsg": "made up", "errInfo": {"a": 1}}
+    concern = {
+        "code": 91,
+        "codeName": "ShutdownInProgress",
+        "errmsg": "made up",
+        "errInfo": {"a": 1},
+    }
     with failpoint(db, {"times": 2}, failCommands=["delete"], writeConcernError=concern):
         db.people.delete_many({})
 
@@ -189,7 +199,9 @@ def unknown_write_concern(db):
 @operation
 def read_error_by_failpoint(db):
     people(db)
-    with failpoint(db, {"times": 1}, failCommands=["aggregate"], errorCode=2, errorLabels=["Made", "Up"]):
+    with failpoint(
+        db, {"times": 1}, failCommands=["aggregate"], errorCode=2, errorLabels=["Made", "Up"]
+    ):
         return list(db.people.aggregate([]))
 
 
@@ -232,5 +244,10 @@ def strict_api_writes(db):
 
 @operation
 def transaction_number_without_session(db):
-    command = {"insert": "people", "documents": [{"_id": 1}], "autocommit": False, "startTransaction": True}
+    command = {
+        "insert": "people",
+        "documents": [{"_id": 1}],
+        "autocommit": False,
+        "startTransaction": True,
+    }
     return db.command(command, check=False)

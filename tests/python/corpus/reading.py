@@ -22,11 +22,13 @@ def find_one(db):
 def find_with_options(db):
     people(db, 20)
     return [
-        list(db.people.find({"age": {"$gt": 25}}, {"name": 1, "_id": 0}).sort([("age", -1)]).limit(3)),
+        list(
+            db.people.find({"age": {"$gt": 25}}, {"name": 1, "_id": 0}).sort([("age", -1)]).limit(3)
+        ),
         list(db.people.find({"tags": "t3"}, {"tags": {"$slice": 1}})),
         list(db.people.find({"name": re.compile("^name1")}).sort("_id").skip(2)),
         list(db.people.find({"$or": [{"_id": 1}, {"age": 33}]}, sort=[("_id", 1)])),
-        list(db.people.find(min=[("_id", 3)], max=[("_id", 6)], hint="_id_")),
+        list(db.people.find(min={"_id": 3}, max={"_id": 6}, hint="_id_")),
         list(db.people.find({"$where": "this._id == 4"})),
         list(db.people.find({}, show_record_id=True).limit(2)),
         list(db.people.find({}, return_key=True, hint="_id_").limit(2)),
@@ -108,7 +110,9 @@ def find_with_read_preferences(db):
 
 @operation
 def find_with_collation(db):
-    db.words.insert_many([{"_id": i, "w": w} for i, w in enumerate(["a", "B", "á", "b", "A", "10", "9"])])
+    db.words.insert_many(
+        [{"_id": i, "w": w} for i, w in enumerate(["a", "B", "á", "b", "A", "10", "9"])]
+    )
     return [
         list(db.words.find({"w": "a"}).collation({"locale": "en", "strength": 1}).sort("_id")),
         list(db.words.find().sort("w").collation({"locale": "en", "numericOrdering": True})),
@@ -135,7 +139,11 @@ def distinct_values(db):
 @operation
 def aggregate_in_batches(db):
     people(db, 30)
-    pipeline = [{"$unwind": "$tags"}, {"$sort": SON([("_id", 1), ("tags", 1)])}, {"$project": {"age": 0}}]
+    pipeline = [
+        {"$unwind": "$tags"},
+        {"$sort": SON([("_id", 1), ("tags", 1)])},
+        {"$project": {"age": 0}},
+    ]
     return list(db.people.aggregate(pipeline, batchSize=7, allowDiskUse=True, comment="why"))
 
 
@@ -143,7 +151,10 @@ def aggregate_in_batches(db):
 def aggregate_group_and_facet(db):
     people(db, 30)
     facets = {
-        "sum": [{"$group": {"_id": {"$mod": ["$age", 3]}, "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}],
+        "sum": [
+            {"$group": {"_id": {"$mod": ["$age", 3]}, "n": {"$sum": 1}}},
+            {"$sort": {"_id": 1}},
+        ],
         "bucket": [{"$bucket": {"groupBy": "$age", "boundaries": [0, 25, 30, 99]}}],
         "count": [{"$count": "all"}],
     }
@@ -155,10 +166,26 @@ def aggregate_lookups(db):
     people(db, 6)
     db.orders.insert_many([{"_id": i, "who": i % 3, "next": i + 1} for i in range(6)])
     lookup = {"from": "orders", "localField": "_id", "foreignField": "who", "as": "orders"}
-    graph = {"from": "orders", "startWith": "$_id", "connectFromField": "next", "connectToField": "_id", "as": "chain", "maxDepth": 2, "depthField": "d"}
+    graph = {
+        "from": "orders",
+        "startWith": "$_id",
+        "connectFromField": "next",
+        "connectToField": "_id",
+        "as": "chain",
+        "maxDepth": 2,
+        "depthField": "d",
+    }
     return [
         list(db.people.aggregate([{"$lookup": lookup}, {"$sort": {"_id": 1}}])),
-        list(db.orders.aggregate([{"$match": {"_id": 0}}, {"$graphLookup": graph}, {"$project": {"n": {"$size": "$chain"}}}])),
+        list(
+            db.orders.aggregate(
+                [
+                    {"$match": {"_id": 0}},
+                    {"$graphLookup": graph},
+                    {"$project": {"n": {"$size": "$chain"}}},
+                ]
+            )
+        ),
         list(db.people.aggregate([{"$unionWith": "orders"}, {"$count": "n"}])),
     ]
 
@@ -166,7 +193,10 @@ def aggregate_lookups(db):
 @operation
 def aggregate_window_and_documents(db):
     people(db, 6)
-    window = {"sortBy": {"age": 1}, "output": {"running": {"$sum": "$age", "window": {"documents": ["unbounded", "current"]}}}}
+    window = {
+        "sortBy": {"age": 1},
+        "output": {"running": {"$sum": "$age", "window": {"documents": ["unbounded", "current"]}}},
+    }
     return [
         list(db.people.aggregate([{"$setWindowFields": window}])),
         list(db.aggregate([{"$documents": [{"a": 1}, {"a": 2}]}, {"$match": {"a": 2}}])),
@@ -176,22 +206,42 @@ def aggregate_window_and_documents(db):
 @operation
 def aggregate_out(db):
     people(db).aggregate([{"$match": {"age": {"$gt": 21}}}, {"$out": "old"}])
-    return [contents(db.old), list(db.old.aggregate([{"$out": {"db": db.name, "coll": "older"}}])), contents(db.older)]
+    return [
+        contents(db.old),
+        list(db.old.aggregate([{"$out": {"db": db.name, "coll": "older"}}])),
+        contents(db.older),
+    ]
 
 
 @operation
 def aggregate_merge(db):
     people(db)
     db.target.insert_many([{"_id": 1, "kept": True}, {"_id": 99}])
-    db.people.aggregate([{"$merge": {"into": "target", "whenMatched": "merge", "whenNotMatched": "insert"}}])
-    db.people.aggregate([{"$merge": {"into": "target", "whenMatched": [{"$set": {"twice": "$$new.age"}}], "whenNotMatched": "discard"}}])
+    db.people.aggregate(
+        [{"$merge": {"into": "target", "whenMatched": "merge", "whenNotMatched": "insert"}}]
+    )
+    db.people.aggregate(
+        [
+            {
+                "$merge": {
+                    "into": "target",
+                    "whenMatched": [{"$set": {"twice": "$$new.age"}}],
+                    "whenNotMatched": "discard",
+                }
+            }
+        ]
+    )
     return contents(db.target)
 
 
 @operation
 def map_reduce(db):
     people(db)
-    command = {"mapReduce": "people", "map": "function() { emit('all', this.age) }", "reduce": "function(k, v) { return Array.sum(v) }"}
+    command = {
+        "mapReduce": "people",
+        "map": "function() { emit('all', this.age) }",
+        "reduce": "function(k, v) { return Array.sum(v) }",
+    }
     inline = db.command({**command, "out": {"inline": 1}})
     stored = db.command({**command, "out": "reduced"})
     return [inline["results"], stored, contents(db.reduced)]
@@ -202,28 +252,48 @@ def explain(db):
     people(db, 20).create_index("age")
     plans = [
         db.people.find({"age": {"$gt": 25}}).explain()["queryPlanner"]["winningPlan"],
-        db.command("explain", {"count": "people", "query": {"age": 22}}, verbosity="executionStats")["executionStats"]["totalKeysExamined"],
+        db.command(
+            "explain", {"count": "people", "query": {"age": 22}}, verbosity="executionStats"
+        )["executionStats"]["totalKeysExamined"],
     ]
     update = {"update": "people", "updates": [{"q": {"age": 22}, "u": {"$set": {"a": 1}}}]}
-    plans.append(db.command("explain", update, verbosity="queryPlanner")["queryPlanner"]["winningPlan"])
+    plans.append(
+        db.command("explain", update, verbosity="queryPlanner")["queryPlanner"]["winningPlan"]
+    )
     return plans + [db.people.count_documents({"a": 1})]
 
 
 @operation
 def text_search(db):
     db.texts.create_index([("body", "text")], default_language="english")
-    db.texts.insert_many([{"_id": 1, "body": "running dogs"}, {"_id": 2, "body": "a dog ran"}, {"_id": 3, "body": "cats"}])
+    db.texts.insert_many(
+        [
+            {"_id": 1, "body": "running dogs"},
+            {"_id": 2, "body": "a dog ran"},
+            {"_id": 3, "body": "cats"},
+        ]
+    )
     score = {"$meta": "textScore"}
-    return list(db.texts.find({"$text": {"$search": "dog -ran"}}, {"score": score}).sort([("score", score)]))
+    return list(
+        db.texts.find({"$text": {"$search": "dog -ran"}}, {"score": score}).sort([("score", score)])
+    )
 
 
 @operation
 def geo_queries(db):
     db.places.create_index([("at", "2dsphere")])
-    db.places.insert_many([{"_id": i, "at": {"type": "Point", "coordinates": [i, i]}} for i in range(5)])
-    near = {"$near": {"$geometry": {"type": "Point", "coordinates": [1.1, 1]}, "$maxDistance": 300_000}}
+    db.places.insert_many(
+        [{"_id": i, "at": {"type": "Point", "coordinates": [i, i]}} for i in range(5)]
+    )
+    near = {
+        "$near": {"$geometry": {"type": "Point", "coordinates": [1.1, 1]}, "$maxDistance": 300_000}
+    }
     within = {"$geoWithin": {"$centerSphere": [[0, 0], 0.03]}}
-    stage = {"near": {"type": "Point", "coordinates": [0, 0]}, "distanceField": "d", "spherical": True}
+    stage = {
+        "near": {"type": "Point", "coordinates": [0, 0]},
+        "distanceField": "d",
+        "spherical": True,
+    }
     return [
         list(db.places.find({"at": near})),
         list(db.places.find({"at": within}).sort("_id")),

@@ -1,6 +1,7 @@
 """What stays open: change streams, tailable cursors, GridFS, cursors by hand."""
 
 import gridfs
+from bson import Int64
 from pymongo import CursorType, IndexModel
 
 from observe import digest
@@ -100,7 +101,7 @@ def cursor_by_hand(db):
     first = db.command("find", "people", batchSize=3, sort={"_id": 1})
     cursor_id = first["cursor"]["id"]
     more = db.command("getMore", cursor_id, collection="people", batchSize=4)
-    killed = db.command("killCursors", "people", cursors=[cursor_id, 12345])
+    killed = db.command("killCursors", "people", cursors=[cursor_id, Int64(12345)])
     return [first, more, killed, db.command("getMore", cursor_id, collection="people", check=False)]
 
 

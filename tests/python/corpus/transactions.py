@@ -28,8 +28,12 @@ def transaction_committed(db):
 def transaction_aborted(db):
     people(db)
     with db.client.start_session() as session:
-        session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
-        db.people.bulk_write([InsertOne({"_id": 10}), UpdateOne({"_id": 1}, {"$set": {"a": 1}})], session=session)
+        session.start_transaction(
+            ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY
+        )
+        db.people.bulk_write(
+            [InsertOne({"_id": 10}), UpdateOne({"_id": 1}, {"$set": {"a": 1}})], session=session
+        )
         db.people.find_one_and_update({"_id": 2}, {"$set": {"a": 1}}, session=session)
         session.abort_transaction()
     return contents(db.people)
@@ -70,7 +74,9 @@ def transaction_write_conflict(db):
         first.start_transaction()
         second.start_transaction()
         db.people.update_one({"_id": 1}, {"$set": {"by": 1}}, session=first)
-        conflict = failure(lambda: db.people.update_one({"_id": 1}, {"$set": {"by": 2}}, session=second))
+        conflict = failure(
+            lambda: db.people.update_one({"_id": 1}, {"$set": {"by": 2}}, session=second)
+        )
         second.abort_transaction()
         first.commit_transaction()
     return [conflict, contents(db.people)]
@@ -119,7 +125,13 @@ def transaction_retried_by_its_callback(db):
         tries.append(1)
         db.people.update_one({"_id": 1}, {"$inc": {"age": 100}}, session=session)
 
-    with failpoint(db, {"times": 1}, failCommands=["update"], errorCode=112, errorLabels=["TransientTransactionError"]):
+    with failpoint(
+        db,
+        {"times": 1},
+        failCommands=["update"],
+        errorCode=112,
+        errorLabels=["TransientTransactionError"],
+    ):
         with db.client.start_session() as session:
             session.with_transaction(work)
     return [len(tries), contents(db.people)]
@@ -151,7 +163,10 @@ def causally_consistent_session(db):
     collection = db.get_collection("people", **majority)
     with db.client.start_session(causal_consistency=True) as session:
         collection.insert_one({"_id": 1}, session=session)
-        found = [collection.find_one({}, session=session), list(collection.aggregate([], session=session))]
+        found = [
+            collection.find_one({}, session=session),
+            list(collection.aggregate([], session=session)),
+        ]
         return [found, session.operation_time is not None, session.cluster_time is not None]
 
 
@@ -160,11 +175,17 @@ def snapshot_session(db):
     people(db)
     db.client.admin.command("ping")
     with db.client.start_session(causal_consistency=False) as warm:
-        db.people.with_options(write_concern=WriteConcern("majority")).insert_one({"_id": 9}, session=warm)
+        db.people.with_options(write_concern=WriteConcern("majority")).insert_one(
+            {"_id": 9}, session=warm
+        )
     with db.client.start_session(snapshot=True) as session:
         before = list(db.people.find({}, {"_id": 1}, session=session).sort("_id"))
         db.people.delete_many({})
-        return [before, list(db.people.find({}, {"_id": 1}, session=session).sort("_id")), contents(db.people)]
+        return [
+            before,
+            list(db.people.find({}, {"_id": 1}, session=session).sort("_id")),
+            contents(db.people),
+        ]
 
 
 @operation
@@ -175,7 +196,9 @@ def session_commands(db):
         return [
             db.command("refreshSessions", [lsid]),
             db.command("endSessions", [lsid]),
-            db.client.admin.command("killAllSessionsByPattern", [{"lsid": {"id": lsid["id"], "uid": b"\0" * 32}}]),
+            db.client.admin.command(
+                "killAllSessionsByPattern", [{"lsid": {"id": lsid["id"], "uid": b"\0" * 32}}]
+            ),
         ]
 
 
@@ -190,7 +213,9 @@ def retryable_write_after_a_lost_connection(db):
 @operation
 def retryable_write_after_an_error(db):
     people(db)
-    with failpoint(db, {"times": 1}, failCommands=["insert"], errorCode=91, errorLabels=["RetryableWriteError"]):
+    with failpoint(
+        db, {"times": 1}, failCommands=["insert"], errorCode=91, errorLabels=["RetryableWriteError"]
+    ):
         db.people.insert_one({"_id": 10})
     return contents(db.people)
 
@@ -198,7 +223,13 @@ def retryable_write_after_an_error(db):
 @operation
 def retryable_write_fails_twice(db):
     people(db)
-    with failpoint(db, {"times": 2}, failCommands=["findAndModify"], errorCode=10107, errorLabels=["RetryableWriteError"]):
+    with failpoint(
+        db,
+        {"times": 2},
+        failCommands=["findAndModify"],
+        errorCode=10107,
+        errorLabels=["RetryableWriteError"],
+    ):
         failed = failure(lambda: db.people.find_one_and_delete({"_id": 1}))
     return [failed, contents(db.people)]
 

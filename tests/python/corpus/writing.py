@@ -49,7 +49,14 @@ def insert_every_bson_type(db):
         "int64": [bson.Int64(0), 2**63 - 1, -(2**63)],
         "decimal128": [
             bson.Decimal128(text)
-            for text in ("0", "-0", "1.10", "NaN", "Infinity", "9.999999999999999999999999999999999E6144")
+            for text in (
+                "0",
+                "-0",
+                "1.10",
+                "NaN",
+                "Infinity",
+                "9.999999999999999999999999999999999E6144",
+            )
         ],
         "min_key": bson.MinKey(),
         "max_key": bson.MaxKey(),
@@ -157,14 +164,18 @@ def update_many(db):
 
 @operation
 def update_by_pipeline(db):
-    people(db).update_many({}, [{"$set": {"double": {"$multiply": ["$age", 2]}}}, {"$unset": "tags"}])
+    people(db).update_many(
+        {}, [{"$set": {"double": {"$multiply": ["$age", 2]}}}, {"$unset": "tags"}]
+    )
     return contents(db.people)
 
 
 @operation
 def update_with_array_filters(db):
     db.marks.insert_one({"_id": 1, "marks": [{"v": 1}, {"v": 5}, {"v": 9}]})
-    db.marks.update_one({}, {"$set": {"marks.$[m].high": True}}, array_filters=[{"m.v": {"$gt": 4}}])
+    db.marks.update_one(
+        {}, {"$set": {"marks.$[m].high": True}}, array_filters=[{"m.v": {"$gt": 4}}]
+    )
     db.marks.update_one({"marks.v": 5}, {"$inc": {"marks.$.v": 100}})
     return contents(db.marks)
 
@@ -209,10 +220,14 @@ def find_one_and_update(db):
     people(db)
     return [
         db.people.find_one_and_update({"_id": 1}, {"$inc": {"age": 1}}),
-        db.people.find_one_and_update({"_id": 1}, {"$inc": {"age": 1}}, {"age": 1}, return_document=ReturnDocument.AFTER),
+        db.people.find_one_and_update(
+            {"_id": 1}, {"$inc": {"age": 1}}, {"age": 1}, return_document=ReturnDocument.AFTER
+        ),
         db.people.find_one_and_update({}, {"$set": {"oldest": 1}}, sort=[("age", -1)]),
         db.people.find_one_and_update({"_id": 99}, {"$set": {"a": 1}}),
-        db.people.find_one_and_update({"_id": 99}, {"$set": {"a": 1}}, upsert=True, return_document=ReturnDocument.AFTER),
+        db.people.find_one_and_update(
+            {"_id": 99}, {"$set": {"a": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+        ),
         db.people.find_one_and_update({"_id": 2}, [{"$set": {"age": {"$add": ["$age", 1]}}}]),
         contents(db.people),
     ]
@@ -226,13 +241,21 @@ def find_one_and_replace(db):
 
 @operation
 def find_one_and_delete(db):
-    return [people(db).find_one_and_delete({"age": {"$lt": 30}}, sort=[("_id", -1)]), contents(db.people)]
+    return [
+        people(db).find_one_and_delete({"age": {"$lt": 30}}, sort=[("_id", -1)]),
+        contents(db.people),
+    ]
 
 
 @operation
 def find_and_modify_by_its_alias(db):
     people(db)
-    command = {"findandmodify": "people", "query": {"_id": 1}, "update": {"$set": {"a": 1}}, "new": True}
+    command = {
+        "findandmodify": "people",
+        "query": {"_id": 1},
+        "update": {"$set": {"a": 1}},
+        "new": True,
+    }
     return db.command(command)
 
 
