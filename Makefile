@@ -1,3 +1,22 @@
-test:
-	cargo test
+# The commands of a working day. `make help` lists them.
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z]+: ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+): ## (.*)/  make \1\t\2/' | expand -t 16
+
+.PHONY: run
+run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C removes both
+	@scripts/run.sh
+
 .PHONY: test
+test: ## run all tests; fetches the mongod, mongosh and Python packages they need
+	@scripts/test.sh
+
+.PHONY: bench
+bench: ## measure the cost per message and the throughput beside a direct connection
+	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench
+
+.PHONY: clean
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Everything `make test` does: fetches what the tests need, then runs the Rust tests
+# and the Python tests. Both leave nothing behind, also when they are interrupted.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+MONGOD=$(scripts/mongod.sh)
+MONGOSH=$(scripts/mongosh.sh)
+PYTHON=$(scripts/python-env.sh)
+export MONGOD MONGOSH
+
+cargo test
+
+DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
+export DOCWARD_BIN
+exec "$PYTHON" -m pytest -p no:cacheprovider tests/python

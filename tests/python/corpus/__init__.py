@@ -1,0 +1,53 @@
+"""The corpus of the transparency test: what applications do with MongoDB, one function each.
+
+A function takes a database handle on a fresh database and returns what it saw. It must do
+the same every time it runs; beyond that it may do anything. Add one to the file of its kind.
+"""
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+OPERATIONS = []
+
+
+@dataclass
+class Operation:
+    name: str
+    run: Callable
+    only_shape: bool = False  # compare field names and types, not numbers
+    options: dict = field(default_factory=dict)  # of the MongoClient
+
+
+def operation(run=None, *, only_shape=False, **options):
+    """Adds a function to the corpus."""
+    if run is None:
+        return lambda run: operation(run, only_shape=only_shape, **options)
+    assert all(other.name != run.__name__ for other in OPERATIONS), run.__name__
+    OPERATIONS.append(Operation(run.__name__, run, only_shape, options))
+    return run
+
+
+def people(db, count=5):
+    """A small collection to work on."""
+    db.people.insert_many(
+        [
+            {"_id": i, "name": f"name{i}", "age": 20 + i, "tags": ["a", f"t{i}"]}
+            for i in range(count)
+        ]
+    )
+    return db.people
+
+
+def contents(collection):
+    return list(collection.find().sort("_id"))
+
+
+from . import (  # noqa: E402,F401  (they use the names above)
+    administration,
+    batches,
+    failures,
+    reading,
+    streams,
+    transactions,
+    writing,
+)

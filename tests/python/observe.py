@@ -1,0 +1,195 @@
+"""Runs one operation of the corpus and writes down all that a client could see of it:
+its result or error, and every reply the driver got, as text that two runs can be compared by.
+
+What differs between any two runs (times, generated ids, cursor ids, ports, durations) is
+replaced by its kind; everything else, types and field order included, stays.
+"""
+
+import datetime
+import hashlib
+import re
+import uuid
+
+import bson
+from bson import json_util
+from bson.binary import Binary
+from bson.code import Code
+from bson.dbref import DBRef
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+from pymongo.monitoring import CommandListener
+
+CLIENT_OPTIONS = {
+    "appname": "transparency",
+    "uuidRepresentation": "standard",
+    "heartbeatFrequencyMS": 500,  # how soon a driver looks again after an error made it doubt
+}
+LONG = 4096  # longer strings and binaries are compared by length and digest
+
+# Numbers that measure or count what the rest of the machine does.
+VOLATILE_NUMBERS = {
+    "executionTimeMillis",
+    "executionTimeMillisEstimate",
+    "executionTimeMicros",
+    "millis",
+    "durationMillis",
+    "keysExaminedBySizeInBytes",
+    "connectionId",
+    "optimizationTimeMillis",
+}
+CURSOR_IDS = {"cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"}
+TOKENS = {"_data", "signature", "you"}  # `you` is what whatsmyuri answers
+TEXT_PATTERNS = [
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
+    (re.compile(r"<uuid> - [A-Za-z0-9+/=]{44} - [A-Za-z0-9+/=]* -"), "<session>"),
+    (re.compile(r"<uuid> - +[A-Za-z0-9+/=]{44}"), "<session>"),
+    (re.compile(r"ObjectId\('[0-9a-f]{24}'\)"), "<object id>"),
+    (re.compile(r"Timestamp\(\d+, \d+\)"), "<timestamp>"),
+    (re.compile(r"\b(collection|index)-\d+-"), r"\1-<n>-"),  # files of WiredTiger
+    (re.compile(r"cursor id:? \d+"), "cursor id <n>"),
+    (re.compile(r"\b\d{15,}\b"), "<long number>"),
+]
+
+
+class Recorder(CommandListener):
+    """Collects the replies of all commands, in the order they came."""
+
+    def __init__(self):
+        self.replies = []
+
+    def started(self, event):
+        pass
+
+    def succeeded(self, event):
+        self._record(event.command_name, event.reply)
+
+    def failed(self, event):
+        failure = event.failure
+        # The driver's own words for a lost connection tell where and when; only its kind counts.
+        if "errtype" in failure:
+            failure = {"errtype": failure["errtype"]}
+        self._record(event.command_name, failure)
+
+    def _record(self, name, reply):
+        if name == "configureFailPoint":
+            reply = {"ok": reply.get("ok")}  # the rest counts all its uses since mongod started
+        reply = bson.decode(reply.raw) if isinstance(reply, RawBSONDocument) else reply
+        # Whether a cursor that waits for data comes back empty first is a matter of time.
+        cursor = reply.get("cursor")
+        waiting = isinstance(cursor, dict) and cursor.get("nextBatch") == [] and cursor["id"]
+        if not waiting:
+            if name == "listCollections":  # in the order of a hash table
+                cursor["firstBatch"] = sorted(cursor["firstBatch"], key=lambda each: each["name"])
+            self.replies.append({"command": name, "reply": reply})
+
+
+def observe(operation, uri, database):
+    """Runs `operation` on a fresh `database` at `uri` and returns what was seen, as text."""
+    recorder = Recorder()
+    options = {**CLIENT_OPTIONS, **operation.options}
+    with MongoClient(uri, event_listeners=[recorder], **options) as client:
+        try:
+            outcome = {"result": operation.run(client[database])}
+        except PyMongoError as error:
+            outcome = {"error": describe(error)}
+        seen = {"outcome": outcome, "replies": list(recorder.replies)}
+    with MongoClient(uri) as client:
+        client.drop_database(database)
+    address = uri.split("//")[1].split("/")[0]
+    normalized = Normalizer(database, address, operation.only_shape).normalize(seen)
+    return json_util.dumps(normalized, json_options=json_util.CANONICAL_JSON_OPTIONS, indent=1)
+
+
+def describe(error):
+    """All that an application can ask a driver's error."""
+    return {
+        "type": type(error).__name__,
+        "code": getattr(error, "code", None),
+        "details": getattr(error, "details", None),
+        "labels": sorted(getattr(error, "_error_labels", [])),
+        "timeout": error.timeout,
+    }
+
+
+class Normalizer:
+    """Replaces what no two runs have in common, and keeps which of them were equal."""
+
+    def __init__(self, database, address, only_shape):
+        self.replacements = [(database, "<database>"), (address, "<address>")]
+        self.only_shape = only_shape
+        self.names = {}
+        now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+        self.recent = (now - datetime.timedelta(hours=1), now + datetime.timedelta(hours=1))
+
+    def normalize(self, value, key=None):
+        if key in TOKENS and isinstance(value, (str, bytes, dict)):
+            return f"<{key}>"
+        if key in VOLATILE_NUMBERS and isinstance(value, (int, float)):
+            return f"<{type(value).__name__}>"
+        if isinstance(value, RawBSONDocument):
+            value = bson.decode(value.raw)
+        if isinstance(value, dict):
+            return self.normalize_document(value)
+        if isinstance(value, (list, tuple)):
+            items = value[:1] if self.only_shape else value
+            return [self.normalize(item, key) for item in items]
+        return self.normalize_scalar(value, key)
+
+    def normalize_document(self, document):
+        result = {}
+        for name, value in document.items():
+            if name == "id" and "ns" in document and isinstance(value, Int64):
+                result[name] = "<cursor id>" if value else value  # 0: no cursor is left
+            else:
+                result[self.text(name)] = self.normalize(value, name)
+        return result
+
+    def normalize_scalar(self, value, key):
+        if isinstance(value, ObjectId):
+            return self.name("object id", value)
+        if isinstance(value, uuid.UUID) or isinstance(value, Binary) and value.subtype == 4:
+            return self.name("uuid", bytes(getattr(value, "bytes", value)))
+        if isinstance(value, Timestamp):
+            return value if value.time < 1 << 20 else "<timestamp>"
+        if isinstance(value, datetime.datetime):
+            recent = self.recent[0] < value.replace(tzinfo=None) < self.recent[1]
+            return "<time>" if recent else value
+        if key in CURSOR_IDS and isinstance(value, int):
+            return "<cursor id>"
+        if isinstance(value, (Code, DBRef)):
+            return value
+        if isinstance(value, (str, bytes)):
+            return self.long(self.text(value) if isinstance(value, str) else value)
+        if self.only_shape and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return "<number>"
+        return value
+
+    def name(self, kind, value):
+        """Generated ids are numbered in the order they appear, so that relations stay."""
+        number = self.names.setdefault((kind, value), len(self.names))
+        return f"<{kind} {number}>"
+
+    def text(self, text):
+        if len(text) > LONG:
+            return text
+        for old, new in self.replacements:
+            text = text.replace(old, new)
+        for pattern, new in TEXT_PATTERNS:
+            text = pattern.sub(new, text)
+        return text
+
+    def long(self, value):
+        if len(value) <= LONG:
+            return value
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        return f"<{type(value).__name__} of {len(value)}: {hashlib.sha256(data).hexdigest()}>"
+
+
+def digest(document):
+    """For results too large to print: the length and digest of a document's BSON."""
+    data = bson.encode(document)
+    return {"length": len(data), "sha256": hashlib.sha256(data).hexdigest()}

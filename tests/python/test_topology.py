@@ -1,0 +1,71 @@
+"""A driver that is given only docward's address stays with it: it never learns mongod's."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import ServerSelectionTimeoutError
+
+
+@pytest.fixture(scope="module")
+def docward(docward_factory):
+    return docward_factory()
+
+
+@pytest.mark.parametrize("query", ["", "?replicaSet=rs0", "?directConnection=true"])
+def test_a_driver_stays_with_docward(mongod, docward, query):
+    appname = f"stays-{query}"
+    host, port = docward.address.rsplit(":", 1)
+    only_docward = {(host, int(port))}
+    uri = f"mongodb://{docward.address}/{query}"
+    with MongoClient(uri, appname=appname, heartbeatFrequencyMS=500) as client:
+        people = client.stays.people
+        people.insert_one({})
+        deadline = time.monotonic() + 2  # several heartbeats, the streamed ones too
+        while time.monotonic() < deadline:
+            assert client.nodes == only_docward
+            assert set(client.topology_description.server_descriptions()) == only_docward
+            assert people.count_documents({}) >= 1
+        ours = ports_of_process(docward.pid)
+        seen = ports_of_application(mongod, appname)
+    # What mongod sees of this client (and it must see it) comes out of the docward process.
+    assert seen
+    assert seen <= ours
+
+
+@pytest.mark.parametrize("command", ["hello", "isMaster", "ismaster"])
+def test_no_answer_to_hello_tells_mongods_address(mongod, docward, command):
+    with MongoClient(mongod.uri) as direct, MongoClient(docward.uri) as through:
+        expected = direct.admin.command(command)
+        hello = through.admin.command(command)
+    assert mongod.address not in str(hello)
+    assert hello["hosts"] == [docward.address]
+    assert hello["me"] == hello["primary"] == docward.address
+    # Compression is taken out until docward inspects it; nothing else may be missing or new.
+    assert list(hello) == [key for key in expected if key != "compression"]
+    for key in ("setName", "setVersion", "maxWireVersion", "minWireVersion", "maxBsonObjectSize"):
+        assert hello[key] == expected[key]
+
+
+def test_a_wrong_set_name_is_refused_by_the_driver(docward):
+    uri = f"mongodb://{docward.address}/?replicaSet=other&serverSelectionTimeoutMS=500"
+    with MongoClient(uri) as client, pytest.raises(ServerSelectionTimeoutError):
+        client.admin.command("ping")
+
+
+def ports_of_application(mongod, appname):
+    """The far ports of the connections that mongod has from clients of this name."""
+    everything = {"$currentOp": {"allUsers": True, "idleConnections": True}}
+    with MongoClient(mongod.uri) as client:
+        connections = client.admin.aggregate([everything, {"$match": {"appName": appname}}])
+        return {int(each["client"].rsplit(":", 1)[1]) for each in connections if "client" in each}
+
+
+def ports_of_process(pid):
+    """The local TCP ports of a process, as Linux tells them."""
+    links = (os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if "socket" in link}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[9] in inodes}

@@ -1,0 +1,58 @@
+"""Whatever no rule concerns arrives and answers as it does without docward.
+
+Each operation of the corpus runs once directly and once through docward, with no rule and
+with rules on other namespaces; all that a client can see of it must be equal, field for field.
+"""
+
+import difflib
+import functools
+
+import pytest
+
+from corpus import OPERATIONS
+from observe import observe
+
+UNRELATED_RULES = """\
+version: 1
+rules:
+  - name: unrelated-replacement
+    namespace: [unrelated.people, unrelated.orders]
+    replacement: { unguarded: reject }
+  - name: unrelated-timestamps
+    namespace: unrelated.*
+    timestamps: { source: published_at }
+  - name: unrelated-sequence
+    namespace: unrelated.orders
+    sequence: { field: order_no, counter: order_no }
+"""
+
+# One letter in the database's name, so that names are of one length, which some replies tell.
+RULES = {"n": "", "u": UNRELATED_RULES}
+
+direct_observations = {}
+
+
+@pytest.fixture(scope="session")
+def proxies(proxy_factory):
+    """One docward for each set of rules, started when it is first needed."""
+    return functools.cache(lambda key: proxy_factory(RULES[key]))
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["no_rules", "unrelated_rules"])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_transparency(operation, rules, mongod, proxies):
+    proxy = proxies(rules)
+    name = f"op{OPERATIONS.index(operation):03}"
+    if name not in direct_observations:
+        direct_observations[name] = observe(operation, mongod.uri, f"{name}_d")
+    direct = direct_observations[name]
+    through = observe(operation, f"mongodb://{proxy.address}/?replicaSet=rs0", f"{name}_{rules}")
+    if through != direct:
+        lines = (text.splitlines() for text in (direct, through))
+        difference = difflib.unified_diff(*lines, "directly", "through docward", n=6, lineterm="")
+        pytest.fail("\n".join(list(difference)[:200]), pytrace=False)
+    assert not [line for line in proxy.log if "panicked" in line]
+
+
+def test_the_corpus_is_large_enough():
+    assert len(OPERATIONS) >= 90

@@ -1,0 +1,24 @@
+//! Fixtures of the integration tests: a real mongod, docward before it, a raw wire client,
+//! and a scripted upstream for what no server can be made to send. Nothing here may use
+//! docward's own code, or both could be wrong together. Each test crate compiles all of it
+//! (`mod support;`). Start with `mongod`, `proxy`, `raw` and `scripted`.
+
+#![allow(
+    dead_code,
+    reason = "each test crate uses its own part of the fixtures"
+)]
+#![allow(
+    unreachable_pub,
+    reason = "every test crate is the root of its own copy"
+)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a fixture that fails should fail its test"
+)]
+
+pub mod frame;
+pub mod mongod;
+pub mod process;
+pub mod proxy;
+pub mod raw;
+pub mod scripted;

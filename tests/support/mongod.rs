@@ -1,0 +1,217 @@
+//! A real mongod in a scratch folder: `Mongod::shared()` for most tests, `Mongod::start`
+//! for those that kill or reconfigure it. Failpoints are enabled. Talks to the server by
+//! `raw`, so that it needs no async runtime and can live in a static.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bson::{Document, doc};
+use tempfile::TempDir;
+
+use super::process::{Guarded, PATIENCE, free_port, poll, repository};
+use super::raw;
+
+/// What kind of deployment a mongod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Standalone,
+    /// A set named `rs0` of this one member, which is a writable primary.
+    ReplicaSet,
+}
+
+/// A running mongod; dropped, it is killed and its folder removed.
+pub struct Mongod {
+    process: Guarded,
+    folder: TempDir,
+    kind: Kind,
+    port: u16,
+}
+
+impl Mongod {
+    /// Starts a mongod of its own for one test; takes one to two seconds.
+    pub fn start(kind: Kind) -> Mongod {
+        // Another process may take the port between our look and mongod's.
+        let mut mongod = (0..5)
+            .find_map(|_| Mongod::launch(kind))
+            .expect("mongod did not start five times");
+        if kind == Kind::ReplicaSet {
+            mongod.initiate();
+        }
+        mongod
+    }
+
+    /// The replica set shared by all tests of this process. Use a `fresh_database`, and do
+    /// not kill it or leave failpoints on.
+    pub fn shared() -> &'static Mongod {
+        static SHARED: OnceLock<Mongod> = OnceLock::new();
+        SHARED.get_or_init(|| Mongod::start(Kind::ReplicaSet))
+    }
+
+    /// A database name no other test of this process uses.
+    pub fn fresh_database(&self) -> String {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The connection string, with the set's name if it is one.
+    pub fn uri(&self) -> String {
+        match self.kind {
+            Kind::Standalone => format!("mongodb://{}/", self.address()),
+            Kind::ReplicaSet => format!("mongodb://{}/?replicaSet=rs0", self.address()),
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// A driver connected to this mongod directly, not through docward.
+    pub async fn client(&self) -> mongodb::Client {
+        mongodb::Client::with_uri_str(self.uri()).await.unwrap()
+    }
+
+    /// Runs `command` on `database` and returns the reply, errors included.
+    pub fn command(&self, database: &str, command: Document) -> Document {
+        raw::Client::connect(&self.address()).command(database, command)
+    }
+
+    /// SIGKILL, as when the machine fails.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and waits for the clean end.
+    pub fn stop(&mut self) {
+        self.process.signal("TERM");
+        self.process.wait();
+    }
+
+    /// Starts it again on the same port and data after `kill` or `stop`.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = Guarded::spawn(
+            &mut self.kind.command(self.port, &self.folder),
+            self.folder.path(),
+        );
+        assert!(
+            self.answers(),
+            "mongod did not start again:\n{}",
+            self.log()
+        );
+        if self.kind == Kind::ReplicaSet {
+            self.await_primary();
+        }
+    }
+
+    fn launch(kind: Kind) -> Option<Mongod> {
+        let folder = tempfile::Builder::new()
+            .prefix("docward-mongod-")
+            .tempdir()
+            .unwrap();
+        let port = free_port();
+        let process = Guarded::spawn(&mut kind.command(port, &folder), folder.path());
+        let mut mongod = Mongod {
+            process,
+            folder,
+            kind,
+            port,
+        };
+        if mongod.answers() {
+            return Some(mongod);
+        }
+        eprintln!("mongod did not start:\n{}", mongod.log());
+        None
+    }
+
+    /// Waits until it takes connections; false if it has died instead.
+    fn answers(&mut self) -> bool {
+        let address = self.address();
+        poll(PATIENCE, || match raw::Client::try_connect(&address) {
+            Ok(_) => Some(true),
+            Err(_) => self.process.exited().map(|_| false),
+        })
+        .unwrap_or(false)
+    }
+
+    fn initiate(&mut self) {
+        let members = [doc! { "_id": 0, "host": self.address() }];
+        let configuration = doc! { "_id": "rs0", "members": members };
+        let reply = self.command("admin", doc! { "replSetInitiate": configuration });
+        assert_eq!(
+            reply.get_f64("ok").unwrap(),
+            1.0,
+            "replSetInitiate: {reply}"
+        );
+        self.await_primary();
+    }
+
+    fn await_primary(&self) {
+        let mut client = raw::Client::connect(&self.address());
+        poll(PATIENCE, || {
+            let hello = client.command("admin", doc! { "hello": 1 });
+            hello
+                .get_bool("isWritablePrimary")
+                .unwrap_or(false)
+                .then_some(())
+        })
+        .unwrap_or_else(|| panic!("mongod did not become primary:\n{}", self.log()));
+    }
+
+    /// The end of mongod's log.
+    fn log(&self) -> String {
+        let log =
+            std::fs::read_to_string(self.folder.path().join("mongod.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Kind {
+    fn command(self, port: u16, folder: &TempDir) -> Command {
+        let mut command = Command::new(executable());
+        command
+            .args(["--bind_ip", "127.0.0.1", "--nounixsocket"])
+            .args(["--port", &port.to_string()])
+            .arg("--dbpath")
+            .arg(folder.path())
+            .arg("--logpath")
+            .arg(folder.path().join("mongod.log"))
+            .args(["--wiredTigerCacheSizeGB", "0.25"])
+            .args(["--setParameter", "enableTestCommands=1"])
+            .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if self == Kind::ReplicaSet {
+            command.args(["--replSet", "rs0", "--oplogSize", "256"]);
+        }
+        command
+    }
+}
+
+/// What `scripts/mongod.sh` finds or fetches, asked once in a process.
+fn executable() -> &'static PathBuf {
+    static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+    EXECUTABLE.get_or_init(|| {
+        let output = Command::new(repository("scripts/mongod.sh"))
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "scripts/mongod.sh found no mongod, see above"
+        );
+        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
+    })
+}

@@ -1,0 +1,171 @@
+//! Child processes that never outlive the test: their watchdog, their output, free ports.
+//! Knows nothing of what the processes are; `mongod` and `proxy` do.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine; a fixture that is slower than this is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A path inside the repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A TCP port of the loopback interface that was free a moment ago.
+pub fn free_port() -> u16 {
+    let probe = TcpListener::bind("127.0.0.1:0").unwrap();
+    probe.local_addr().unwrap().port()
+}
+
+/// Asks `probe` every few milliseconds until it gives an answer or time is up.
+pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(answer) = probe() {
+            return Some(answer);
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A running child that is killed when this is dropped, and also when the test process
+/// dies in whatever way: `scripts/watchdog.sh` waits for the end of a pipe we hold.
+/// The second way matters for statics, which are never dropped, and for Ctrl-C.
+pub struct Guarded {
+    child: Child,
+    watchdog: Child,
+    leash: Option<ChildStdin>,
+}
+
+impl Guarded {
+    /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal
+    /// reaches the tests only. `folder` is removed if the watchdog has to act.
+    pub fn spawn(command: &mut Command, folder: &Path) -> Guarded {
+        let child = command
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let mut watchdog = Command::new(repository("scripts/watchdog.sh"))
+            .arg(child.id().to_string())
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let leash = watchdog.stdin.take();
+        Guarded {
+            child,
+            watchdog,
+            leash,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal by its name without SIG: `TERM`, `HUP`, `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.pid());
+        let status = Command::new("sh").arg("-c").arg(kill).status().unwrap();
+        assert!(status.success(), "kill -{name} {} failed", self.pid());
+    }
+
+    /// The exit status once the process has ended; `None` while it runs.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for the process to end by itself; panics when it does not.
+    pub fn wait(&mut self) -> ExitStatus {
+        poll(PATIENCE, || self.exited())
+            .unwrap_or_else(|| panic!("process {} does not end", self.pid()))
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(&mut self) {
+        // An error says that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(mut leash) = self.leash.take() {
+            let _ = leash.write_all(b"stand down\n");
+        }
+        let _ = self.watchdog.wait();
+    }
+}
+
+/// The lines of a child's output, collected by a thread as they come.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<(Mutex<Collected>, Condvar)>);
+
+#[derive(Default)]
+struct Collected {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Lines {
+    pub fn collect(output: impl Read + Send + 'static) -> Lines {
+        let lines = Lines::default();
+        let sink = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                sink.change(|collected| collected.lines.push(line));
+            }
+            sink.change(|collected| collected.ended = true);
+        });
+        lines
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Collected)) {
+        change(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+    }
+
+    /// All lines so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.0.lock().unwrap().lines.clone()
+    }
+
+    /// The first `count` lines that contain `needle`; fewer when the output ends or time is up.
+    pub fn wait_for(&self, needle: &str, count: usize, timeout: Duration) -> Vec<String> {
+        let deadline = Instant::now() + timeout;
+        let mut collected = self.0.0.lock().unwrap();
+        loop {
+            let found: Vec<String> = collected
+                .lines
+                .iter()
+                .filter(|line| line.contains(needle))
+                .take(count)
+                .cloned()
+                .collect();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if found.len() == count || collected.ended || left.is_zero() {
+                return found;
+            }
+            collected = self.0.1.wait_timeout(collected, left).unwrap().0;
+        }
+    }
+}

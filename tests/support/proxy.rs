@@ -1,0 +1,222 @@
+//! A running docward: `Docward::start(&mongod, rules)` for most tests, `Docward::before`
+//! for those that choose the flags. Its log is printed when the test fails.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::mongod::Mongod;
+use super::process::{Guarded, Lines, PATIENCE};
+
+/// A running docward; dropped, it is killed.
+pub struct Docward {
+    process: Guarded,
+    folder: TempDir,
+    log: Lines,
+    addresses: Vec<String>,
+}
+
+/// How to start a docward.
+pub struct Builder {
+    upstream: String,
+    rules: Vec<PathBuf>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    listen: String,
+    listeners: usize,
+    folder: TempDir,
+}
+
+impl Docward {
+    /// Starts docward before `mongod` with one rule file of this content; none if it is empty.
+    pub fn start(mongod: &Mongod, rules_yaml: &str) -> Docward {
+        Docward::before(&mongod.uri()).rules(rules_yaml).start()
+    }
+
+    /// A docward to be started before the upstream of this connection string.
+    pub fn before(upstream: &str) -> Builder {
+        Builder {
+            upstream: upstream.to_owned(),
+            rules: Vec::new(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            listen: "127.0.0.1:0".to_owned(),
+            listeners: 1,
+            folder: tempfile::Builder::new()
+                .prefix("docward-test-")
+                .tempdir()
+                .unwrap(),
+        }
+    }
+
+    /// `HOST:PORT` of the first listener.
+    pub fn address(&self) -> String {
+        self.addresses[0].clone()
+    }
+
+    /// `HOST:PORT` of every listener, in the order they were printed.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// The connection string an application would use: only an address.
+    pub fn uri(&self) -> String {
+        format!("mongodb://{}/", self.address())
+    }
+
+    /// A driver connected through this docward.
+    pub async fn client(&self) -> mongodb::Client {
+        mongodb::Client::with_uri_str(self.uri()).await.unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The rule file made from `Builder::rules`, to be changed for a reload.
+    pub fn rules_file(&self) -> PathBuf {
+        self.folder.path().join("rules.yaml")
+    }
+
+    /// All lines of its log (stderr) so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.all()
+    }
+
+    /// The first log line that contains `needle`; panics when none comes within ten seconds.
+    pub fn wait_for_log(&self, needle: &str) -> String {
+        let mut found = self.log.wait_for(needle, 1, Duration::from_secs(10));
+        found
+            .pop()
+            .unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
+    }
+
+    /// Sends a signal by its name without SIG, such as `HUP`.
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
+    /// SIGKILL, as when the machine fails.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and waits until it has ended by itself.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.process.signal("TERM");
+        self.process.wait()
+    }
+
+    /// The exit status if it has ended; a test that feeds it rubbish asserts `None`.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.process.exited()
+    }
+}
+
+impl Drop for Docward {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "log of docward at {}:\n{}",
+                self.address(),
+                self.log().join("\n")
+            );
+        }
+    }
+}
+
+impl Builder {
+    /// A rule file with this content; nothing if it is empty.
+    #[must_use]
+    pub fn rules(mut self, yaml: &str) -> Builder {
+        if !yaml.is_empty() {
+            let file = self.folder.path().join("rules.yaml");
+            std::fs::write(&file, yaml).unwrap();
+            self.rules.push(file);
+        }
+        self
+    }
+
+    /// A rule file or folder that exists already.
+    #[must_use]
+    pub fn rules_path(mut self, path: impl AsRef<Path>) -> Builder {
+        self.rules.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// One more argument of `docward serve`.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<String>) -> Builder {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Builder {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Where to listen instead of a free port of 127.0.0.1.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Builder {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// How many listeners to wait for; one unless told otherwise.
+    #[must_use]
+    pub fn listeners(mut self, count: usize) -> Builder {
+        self.listeners = count;
+        self
+    }
+
+    /// Starts it and waits until it listens; panics with its log when it does not.
+    pub fn start(self) -> Docward {
+        self.try_start()
+            .unwrap_or_else(|log| panic!("docward did not start:\n{log}"))
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Errors
+    /// All it wrote to stderr, when it ends instead of listening.
+    pub fn try_start(self) -> Result<Docward, String> {
+        let mut process = Guarded::spawn(&mut self.command(), self.folder.path());
+        let log = Lines::collect(process.child().stderr.take().unwrap());
+        let output = Lines::collect(process.child().stdout.take().unwrap());
+        let prefix = "listening on ";
+        let lines = output.wait_for(prefix, self.listeners, PATIENCE);
+        if lines.len() < self.listeners {
+            process.kill();
+            log.wait_for("\0", 1, PATIENCE); // no line has it: waits for the end of the log
+            return Err(log.all().join("\n"));
+        }
+        let address = |line: String| line.replacen(prefix, "", 1).trim().to_owned();
+        Ok(Docward {
+            process,
+            folder: self.folder,
+            log,
+            addresses: lines.into_iter().map(address).collect(),
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+        command
+            .arg("serve")
+            .args(["--listen", &self.listen])
+            .args(["--upstream", &self.upstream])
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for path in &self.rules {
+            command.arg("--rules").arg(path);
+        }
+        command
+    }
+}

@@ -1,0 +1,108 @@
+//! A client without a driver's manners: sends any bytes, in any order, and shows the reply
+//! frames as they come. For what drivers never send; knows nothing of sessions or retries.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use bson::Document;
+
+use super::frame::{Frame, Message};
+
+/// How long a reply may take before a test fails.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    last_request_id: i32,
+}
+
+impl Client {
+    /// Connects to `HOST:PORT`; panics when nobody listens.
+    pub fn connect(address: &str) -> Client {
+        Client::try_connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
+    }
+
+    /// # Errors
+    /// What the system says when nobody listens.
+    pub fn try_connect(address: &str) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Client {
+            stream,
+            last_request_id: 0,
+        })
+    }
+
+    /// Sends these bytes, whatever they are.
+    ///
+    /// # Errors
+    /// What the socket reports, for instance when the other side has closed it.
+    pub fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends these bytes, whatever they are; panics when the connection is closed.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.try_send_bytes(bytes).unwrap();
+    }
+
+    /// Sends a message under the next request id, which is returned.
+    pub fn send(&mut self, message: &Message) -> i32 {
+        self.last_request_id += 1;
+        self.send_bytes(&message.to_frame(self.last_request_id, 0).to_bytes());
+        self.last_request_id
+    }
+
+    /// The next frame; panics when the connection closes instead, or none comes in time.
+    pub fn receive(&mut self) -> Frame {
+        let frame = self.receive_within(REPLY_TIMEOUT).unwrap();
+        frame.expect("the connection was closed instead of a reply")
+    }
+
+    /// The next frame, or `None` when the connection was closed.
+    ///
+    /// # Errors
+    /// `TimedOut` when nothing comes in time, and what else the socket reports.
+    pub fn receive_within(&mut self, timeout: Duration) -> io::Result<Option<Frame>> {
+        self.stream.set_read_timeout(Some(timeout))?;
+        match Frame::read(&mut self.stream) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            // Linux names a read that timed out so.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(io::Error::new(ErrorKind::TimedOut, error))
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a message and takes its reply apart.
+    pub fn exchange(&mut self, message: &Message) -> Message {
+        let request_id = self.send(message);
+        let frame = self.receive();
+        assert_eq!(frame.response_to, request_id, "reply to another request");
+        Message::parse(&frame)
+    }
+
+    /// Runs a command as drivers do and returns the reply's body, errors included.
+    pub fn command(&mut self, database: &str, mut command: Document) -> Document {
+        command.insert("$db", database);
+        self.exchange(&Message::new(command)).body().clone()
+    }
+
+    /// True when the other side closes without sending anything more; panics on a frame.
+    pub fn closes_within(&mut self, timeout: Duration) -> bool {
+        match self.receive_within(timeout) {
+            Ok(None) => true,
+            Ok(Some(frame)) => panic!("a frame instead of a close: {frame:?}"),
+            Err(error) if error.kind() == ErrorKind::TimedOut => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Says that nothing more will be sent, and can still receive.
+    pub fn finish_sending(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+}
