@@ -8,4 +8,6 @@
 //! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
 pub mod document;
+pub mod engine;
+pub mod patterns;
 pub mod wire;
