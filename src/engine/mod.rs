@@ -1,4 +1,5 @@
 //! Interface of the engine as the proxy sees it. The bodies here are stand-ins; the founder replaces them.
+pub mod handshake;
 pub mod lookup;
 use crate::patterns::RuleSet;
 use lookup::{Found, LookupError};
