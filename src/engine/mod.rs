@@ -6,6 +6,7 @@
 
 mod allocation;
 mod batch;
+pub mod handshake;
 mod judge;
 pub mod lookup;
 mod merge;
