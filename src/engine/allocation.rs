@@ -80,6 +80,7 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
                     _ => {}
                 }
             }
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", &maximum.database);
         });
     });

@@ -547,6 +547,7 @@ fn abort_transaction(command: &Command<'_>) -> Vec<u8> {
                 }
             }
             w.boolean("autocommit", false);
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", "admin");
         });
     });

@@ -246,6 +246,7 @@ pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
                     w.element(element);
                 }
             }
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", "admin");
         });
     });
