@@ -13,7 +13,7 @@ use super::merge::{self, Tally};
 use super::observation::{Observations, Said};
 use super::plan::{Input, Step};
 use super::{allocation, refusal};
-use crate::command::{Batch, Command, Form, Operation, Part, PartOptions, Reply};
+use crate::command::{Batch, Command, Form, Operation, Part, PartOptions, Reply, Statement};
 use crate::document::{Document, Writer};
 use crate::patterns::sequence::Strategy;
 use crate::patterns::{Conflict, Pattern, Rejection, Rule};
@@ -207,8 +207,8 @@ impl<'f> BatchJob<'f> {
     }
 
     fn assign(&mut self, index: usize, rule: &Rule, number: i64) {
-        if let (Some(judged), Pattern::Sequence(sequence)) = (self.judged.get_mut(index), &rule.pattern) {
-            judged.statement = judged.statement.with(sequence.assign(&judged.statement.operation, number));
+        if let Some(judged) = self.judged.get_mut(index) {
+            judged.statement = with_number(&judged.statement, rule, number);
         }
     }
 
@@ -259,12 +259,19 @@ impl<'f> BatchJob<'f> {
     fn take_maximum(&mut self, found: Result<Found, LookupError>) -> Result<(), Step> {
         let Some(rule) = self.missing_maximum() else { return Ok(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Ok(()) };
-        match found {
-            Ok(Found::Maximum(maximum)) => {
-                run.next_numbers.push((rule.id, allocation::after(rule, maximum)));
+        let next = match found {
+            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
+                .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
+            Ok(Found::Numbers(_)) => {
+                return Err(Step::Close("the service answered a maximum with something else".to_owned()));
+            }
+            Err(error) => Err(error),
+        };
+        match next {
+            Ok(next) => {
+                run.next_numbers.push((rule.id, next));
                 Ok(())
             }
-            Ok(Found::Numbers(_)) => Err(Step::Close("the service answered a maximum with something else".to_owned())),
             Err(LookupError::Unavailable(text)) => Err(Step::Close(text)),
             Err(LookupError::Refused(text)) => {
                 let statements = std::mem::take(&mut run.statements);
@@ -331,23 +338,24 @@ impl<'f> BatchJob<'f> {
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return self.conclude() };
         let (statements, mut numbers) = (run.statements.clone(), run.next_numbers.clone());
         let mut optimistic = false;
-        for index in &statements {
-            let rules: Vec<&'f Rule> = self.optimistic_rules(*index).collect();
-            for rule in rules {
+        // Each attempt puts its numbers into the statements as they were without any.
+        let mut numbered = Vec::with_capacity(statements.len());
+        for index in statements {
+            let Some(judged) = self.judged.get(index) else { continue };
+            let mut statement = judged.statement.clone();
+            for rule in self.optimistic_rules(index) {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
-                    self.assign(*index, rule, *next);
-                    *next += 1;
+                    statement = with_number(&statement, rule, *next);
+                    // Behind the largest there is another attempt, which is then told that there is none.
+                    *next = next.saturating_add(1);
                 }
             }
+            numbered.push((index, statement));
         }
         let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic };
-        let parts: Vec<Part<'_, 'f>> = statements
-            .iter()
-            .filter_map(|index| {
-                self.judged.get(*index).map(|judged| Part { index: *index, statement: &judged.statement })
-            })
-            .collect();
+        let parts: Vec<Part<'_, 'f>> =
+            numbered.iter().map(|(index, statement)| Part { index: *index, statement }).collect();
         let message = self.batch.encode_part(&self.command, &parts, options);
         self.awaiting = Awaiting::Run;
         self.transaction_begun = true;
@@ -525,6 +533,13 @@ impl<'f> BatchJob<'f> {
             self.tally.refuse(index, statement, refused, self.batch.namespace(statement));
         }
         Step::Reply(self.tally.reply(&self.command, self.batch.form))
+    }
+}
+
+fn with_number<'f>(statement: &Statement<'f>, rule: &Rule, number: i64) -> Statement<'f> {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => statement.with(sequence.assign(&statement.operation, number)),
+        _ => statement.clone(),
     }
 }
 
