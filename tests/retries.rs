@@ -28,6 +28,9 @@ rules:
   - name: numbers
     namespace: "*.numbered"
     sequence: { field: no, counter: no }
+  - name: raced
+    namespace: "*.raced"
+    sequence: { field: no, strategy: optimistic, on_upsert: true }
 "#;
 
 const REJECTED: i32 = 121;
@@ -335,4 +338,40 @@ fn in_a_transaction_an_ignored_conflict_is_none() {
     assert_eq!((counts(&reply), errors(&reply)), ((1, 1), vec![]));
     assert!(ok(&session.commit()));
     assert_eq!(session.stored("states"), [doc! { "_id": 1, "n": 1, "version": 1 }]);
+}
+
+#[test]
+fn optimistic_numbers_that_collide_are_tried_again() {
+    const WRITERS: i32 = 4;
+    const EACH: i32 = 12;
+    let mut session = Session::new();
+    let database = session.database.clone();
+    let index = doc! { "key": { "no": 1 }, "name": "no", "unique": true };
+    assert!(ok(&session.direct.command(&database, doc! { "createIndexes": "raced", "indexes": [index] })));
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let database = &database;
+            scope.spawn(move || {
+                let mut client = Client::connect(&docward().address());
+                for id in (0..EACH).map(|n| writer * 100 + n) {
+                    let modification = [
+                        Bson::from(doc! { "$set": { "a": 1 } }),
+                        Bson::from(doc! { "a": 1 }),
+                        Bson::from(doc! { "$set": { "a": 1 }, "$setOnInsert": { "b": 1 } }),
+                    ][id as usize % 3]
+                        .clone();
+                    let update = doc! { "q": { "_id": id }, "u": modification, "upsert": true };
+                    let reply = client.command(database, doc! { "update": "raced", "updates": [update] });
+                    assert_eq!((counts(&reply), errors(&reply)), ((1, 0), vec![]), "{reply}");
+                }
+            });
+        }
+    });
+    let mut numbers: Vec<i32> = session.stored("raced").iter().map(|found| found.get_i32("no").unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=WRITERS * EACH).collect::<Vec<_>>());
+    session.seed("raced", vec![doc! { "_id": -1, "no": i64::MAX }]);
+    let inserts = doc! { "insert": "raced", "documents": [{ "_id": -2 }] };
+    let reply = session.through.command(&database, inserts);
+    assert_eq!((counts(&reply), errors(&reply)), ((0, 0), vec![(0, REJECTED)]));
 }
