@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -74,7 +74,8 @@ async fn configure(arguments: &Arguments) -> Result<(Config, MongoService)> {
         advertise: arguments.advertise.as_deref().map(host_name).transpose()?,
         upstream,
     };
-    Ok((config, service.context("--service")?))
+    let service = service.map_err(|error| anyhow!("--service: {}", error.kind))?;
+    Ok((config, service))
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr> {
