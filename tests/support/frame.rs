@@ -35,19 +35,11 @@ impl Frame {
         }
         stream.read_exact(&mut header[1..])?;
         let field = |at: usize| i32::from_le_bytes(header[at..at + 4].try_into().unwrap());
-        let length = usize::try_from(field(0))
-            .ok()
-            .filter(|length| *length >= header.len());
-        let length =
-            length.ok_or_else(|| io::Error::other(format!("frame of {} bytes", field(0))))?;
+        let length = usize::try_from(field(0)).ok().filter(|length| *length >= header.len());
+        let length = length.ok_or_else(|| io::Error::other(format!("frame of {} bytes", field(0))))?;
         let mut body = vec![0; length - header.len()];
         stream.read_exact(&mut body)?;
-        Ok(Some(Frame {
-            request_id: field(4),
-            response_to: field(8),
-            op_code: field(12),
-            body,
-        }))
+        Ok(Some(Frame { request_id: field(4), response_to: field(8), op_code: field(12), body }))
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -67,12 +59,7 @@ impl Frame {
         body.extend([0; 5]); // the name's end, and no documents to skip
         body.extend((-1i32).to_le_bytes());
         body.extend(command.to_vec().unwrap());
-        Frame {
-            request_id,
-            response_to: 0,
-            op_code: OP_QUERY,
-            body,
-        }
+        Frame { request_id, response_to: 0, op_code: OP_QUERY, body }
     }
 
     /// The command of an OP_QUERY.
@@ -87,12 +74,7 @@ impl Frame {
         let mut body = vec![0; 16]; // flags, cursor, position
         body.extend(1i32.to_le_bytes());
         body.extend(document.to_vec().unwrap());
-        Frame {
-            request_id: 0,
-            response_to,
-            op_code: OP_REPLY,
-            body,
-        }
+        Frame { request_id: 0, response_to, op_code: OP_REPLY, body }
     }
 
     /// The document of an OP_REPLY.
@@ -121,33 +103,27 @@ pub struct Message {
 impl Message {
     /// A message of one body section, which must name its `$db`.
     pub fn new(body: Document) -> Message {
-        Message {
-            flags: 0,
-            sections: vec![Section::Body(body)],
-        }
+        Message { flags: 0, sections: vec![Section::Body(body)] }
     }
 
     /// One more kind-1 section after those there are.
     #[must_use]
     pub fn sequence(mut self, identifier: &str, documents: Vec<Document>) -> Message {
-        self.sections
-            .push(Section::Sequence(identifier.to_owned(), documents));
+        self.sections.push(Section::Sequence(identifier.to_owned(), documents));
         self
     }
 
     /// A kind-1 section before all others, the body too, as the format allows.
     #[must_use]
     pub fn sequence_first(mut self, identifier: &str, documents: Vec<Document>) -> Message {
-        self.sections
-            .insert(0, Section::Sequence(identifier.to_owned(), documents));
+        self.sections.insert(0, Section::Sequence(identifier.to_owned(), documents));
         self
     }
 
     /// A kind-0 section of any bytes, after those there are.
     #[must_use]
     pub fn raw_body(mut self, document: &RawDocumentBuf) -> Message {
-        self.sections
-            .push(Section::Raw([&[0], document.as_bytes()].concat()));
+        self.sections.push(Section::Raw([&[0], document.as_bytes()].concat()));
         self
     }
 
@@ -170,17 +146,12 @@ impl Message {
     /// The documents of a kind-1 section, else of the array of that name in the body.
     pub fn documents(&self, name: &str) -> Vec<Document> {
         let sequence = self.sections.iter().find_map(|section| match section {
-            Section::Sequence(identifier, documents) if identifier == name => {
-                Some(documents.clone())
-            }
+            Section::Sequence(identifier, documents) if identifier == name => Some(documents.clone()),
             _ => None,
         });
         sequence.unwrap_or_else(|| {
             let array = self.body().get_array(name).cloned().unwrap_or_default();
-            array
-                .iter()
-                .map(|value| value.as_document().unwrap().clone())
-                .collect()
+            array.iter().map(|value| value.as_document().unwrap().clone()).collect()
         })
     }
 
@@ -189,12 +160,7 @@ impl Message {
         for section in &self.sections {
             section.write(&mut body);
         }
-        let mut frame = Frame {
-            request_id,
-            response_to,
-            op_code: OP_MSG,
-            body,
-        };
+        let mut frame = Frame { request_id, response_to, op_code: OP_MSG, body };
         if self.flags & CHECKSUM_PRESENT != 0 {
             frame.body.extend([0; 4]); // the length field counts the checksum
             let bytes = frame.to_bytes();

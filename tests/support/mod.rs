@@ -3,18 +3,9 @@
 //! docward's own code, or both could be wrong together. Each test crate compiles all of it
 //! (`mod support;`). Start with `mongod`, `proxy`, `raw` and `scripted`.
 
-#![allow(
-    dead_code,
-    reason = "each test crate uses its own part of the fixtures"
-)]
-#![allow(
-    unreachable_pub,
-    reason = "every test crate is the root of its own copy"
-)]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a fixture that fails should fail its test"
-)]
+#![allow(dead_code, reason = "each test crate uses its own part of the fixtures")]
+#![allow(unreachable_pub, reason = "every test crate is the root of its own copy")]
+#![allow(clippy::unwrap_used, reason = "a fixture that fails should fail its test")]
 
 pub mod frame;
 pub mod mongod;

@@ -33,9 +33,7 @@ impl Mongod {
     /// Starts a mongod of its own for one test; takes one to two seconds.
     pub fn start(kind: Kind) -> Mongod {
         // Another process may take the port between our look and mongod's.
-        let mut mongod = (0..5)
-            .find_map(|_| Mongod::launch(kind))
-            .expect("mongod did not start five times");
+        let mut mongod = (0..5).find_map(|_| Mongod::launch(kind)).expect("mongod did not start five times");
         if kind == Kind::ReplicaSet {
             mongod.initiate();
         }
@@ -100,33 +98,18 @@ impl Mongod {
     /// Starts it again on the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = Guarded::spawn(
-            &mut self.kind.command(self.port, &self.folder),
-            self.folder.path(),
-        );
-        assert!(
-            self.answers(),
-            "mongod did not start again:\n{}",
-            self.log()
-        );
+        self.process = Guarded::spawn(&mut self.kind.command(self.port, &self.folder), self.folder.path());
+        assert!(self.answers(), "mongod did not start again:\n{}", self.log());
         if self.kind == Kind::ReplicaSet {
             self.await_primary();
         }
     }
 
     fn launch(kind: Kind) -> Option<Mongod> {
-        let folder = tempfile::Builder::new()
-            .prefix("docward-mongod-")
-            .tempdir()
-            .unwrap();
+        let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
         let process = Guarded::spawn(&mut kind.command(port, &folder), folder.path());
-        let mut mongod = Mongod {
-            process,
-            folder,
-            kind,
-            port,
-        };
+        let mut mongod = Mongod { process, folder, kind, port };
         if mongod.answers() {
             return Some(mongod);
         }
@@ -148,11 +131,7 @@ impl Mongod {
         let members = [doc! { "_id": 0, "host": self.address() }];
         let configuration = doc! { "_id": "rs0", "members": members };
         let reply = self.command("admin", doc! { "replSetInitiate": configuration });
-        assert_eq!(
-            reply.get_f64("ok").unwrap(),
-            1.0,
-            "replSetInitiate: {reply}"
-        );
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "replSetInitiate: {reply}");
         self.await_primary();
     }
 
@@ -160,18 +139,14 @@ impl Mongod {
         let mut client = raw::Client::connect(&self.address());
         poll(PATIENCE, || {
             let hello = client.command("admin", doc! { "hello": 1 });
-            hello
-                .get_bool("isWritablePrimary")
-                .unwrap_or(false)
-                .then_some(())
+            hello.get_bool("isWritablePrimary").unwrap_or(false).then_some(())
         })
         .unwrap_or_else(|| panic!("mongod did not become primary:\n{}", self.log()));
     }
 
     /// The end of mongod's log.
     fn log(&self) -> String {
-        let log =
-            std::fs::read_to_string(self.folder.path().join("mongod.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.folder.path().join("mongod.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
@@ -204,14 +179,8 @@ impl Kind {
 fn executable() -> &'static PathBuf {
     static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
     EXECUTABLE.get_or_init(|| {
-        let output = Command::new(repository("scripts/mongod.sh"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "scripts/mongod.sh found no mongod, see above"
-        );
+        let output = Command::new(repository("scripts/mongod.sh")).stderr(Stdio::inherit()).output().unwrap();
+        assert!(output.status.success(), "scripts/mongod.sh found no mongod, see above");
         PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
     })
 }

@@ -50,10 +50,8 @@ impl Guarded {
     /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal
     /// reaches the tests only. `folder` is removed if the watchdog has to act.
     pub fn spawn(command: &mut Command, folder: &Path) -> Guarded {
-        let child = command
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let child =
+            command.process_group(0).spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut watchdog = Command::new(repository("scripts/watchdog.sh"))
             .arg(child.id().to_string())
             .arg(folder)
@@ -64,11 +62,7 @@ impl Guarded {
             .spawn()
             .unwrap();
         let leash = watchdog.stdin.take();
-        Guarded {
-            child,
-            watchdog,
-            leash,
-        }
+        Guarded { child, watchdog, leash }
     }
 
     pub fn pid(&self) -> u32 {
@@ -93,8 +87,7 @@ impl Guarded {
 
     /// Waits for the process to end by itself; panics when it does not.
     pub fn wait(&mut self) -> ExitStatus {
-        poll(PATIENCE, || self.exited())
-            .unwrap_or_else(|| panic!("process {} does not end", self.pid()))
+        poll(PATIENCE, || self.exited()).unwrap_or_else(|| panic!("process {} does not end", self.pid()))
     }
 
     /// SIGKILL, and waits for the end.
@@ -154,13 +147,8 @@ impl Lines {
         let deadline = Instant::now() + timeout;
         let mut collected = self.0.0.lock().unwrap();
         loop {
-            let found: Vec<String> = collected
-                .lines
-                .iter()
-                .filter(|line| line.contains(needle))
-                .take(count)
-                .cloned()
-                .collect();
+            let found: Vec<String> =
+                collected.lines.iter().filter(|line| line.contains(needle)).take(count).cloned().collect();
             let left = deadline.saturating_duration_since(Instant::now());
             if found.len() == count || collected.ended || left.is_zero() {
                 return found;

@@ -44,10 +44,7 @@ impl Docward {
             environment: Vec::new(),
             listen: "127.0.0.1:0".to_owned(),
             listeners: 1,
-            folder: tempfile::Builder::new()
-                .prefix("docward-test-")
-                .tempdir()
-                .unwrap(),
+            folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
     }
 
@@ -88,9 +85,7 @@ impl Docward {
     /// The first log line that contains `needle`; panics when none comes within ten seconds.
     pub fn wait_for_log(&self, needle: &str) -> String {
         let mut found = self.log.wait_for(needle, 1, Duration::from_secs(10));
-        found
-            .pop()
-            .unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
+        found.pop().unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
     }
 
     /// Sends a signal by its name without SIG, such as `HUP`.
@@ -118,11 +113,7 @@ impl Docward {
 impl Drop for Docward {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "log of docward at {}:\n{}",
-                self.address(),
-                self.log().join("\n")
-            );
+            eprintln!("log of docward at {}:\n{}", self.address(), self.log().join("\n"));
         }
     }
 }
@@ -175,8 +166,7 @@ impl Builder {
 
     /// Starts it and waits until it listens; panics with its log when it does not.
     pub fn start(self) -> Docward {
-        self.try_start()
-            .unwrap_or_else(|log| panic!("docward did not start:\n{log}"))
+        self.try_start().unwrap_or_else(|log| panic!("docward did not start:\n{log}"))
     }
 
     /// Starts it and waits until it listens.
@@ -195,12 +185,7 @@ impl Builder {
             return Err(log.all().join("\n"));
         }
         let address = |line: String| line.replacen(prefix, "", 1).trim().to_owned();
-        Ok(Docward {
-            process,
-            folder: self.folder,
-            log,
-            addresses: lines.into_iter().map(address).collect(),
-        })
+        Ok(Docward { process, folder: self.folder, log, addresses: lines.into_iter().map(address).collect() })
     }
 
     fn command(&self) -> Command {

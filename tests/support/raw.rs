@@ -29,10 +29,7 @@ impl Client {
     pub fn try_connect(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Client {
-            stream,
-            last_request_id: 0,
-        })
+        Ok(Client { stream, last_request_id: 0 })
     }
 
     /// Sends these bytes, whatever they are.
@@ -70,9 +67,7 @@ impl Client {
         match Frame::read(&mut self.stream) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
             // Linux names a read that timed out so.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                Err(io::Error::new(ErrorKind::TimedOut, error))
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(io::Error::new(ErrorKind::TimedOut, error)),
             other => other,
         }
     }

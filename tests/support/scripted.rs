@@ -38,10 +38,7 @@ impl Peer {
     }
 
     /// The same with another answer to hello.
-    pub fn with_hello(
-        hello: Document,
-        script: impl FnMut(Frame) -> Vec<Vec<u8>> + Send + 'static,
-    ) -> Peer {
+    pub fn with_hello(hello: Document, script: impl FnMut(Frame) -> Vec<Vec<u8>> + Send + 'static) -> Peer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -57,11 +54,7 @@ impl Peer {
                 if accepting.stopped.load(Ordering::SeqCst) {
                     break;
                 }
-                accepting
-                    .connections
-                    .lock()
-                    .unwrap()
-                    .push(stream.try_clone().unwrap());
+                accepting.connections.lock().unwrap().push(stream.try_clone().unwrap());
                 let serving = accepting.clone();
                 std::thread::spawn(move || serving.serve(stream));
             }
@@ -126,9 +119,7 @@ impl Shared {
 
 /// One OP_MSG reply to `request`, as the bytes a script returns.
 pub fn reply_to(request: &Frame, body: Document) -> Vec<u8> {
-    Message::new(body)
-        .to_frame(0, request.request_id)
-        .to_bytes()
+    Message::new(body).to_frame(0, request.request_id).to_bytes()
 }
 
 fn is_hello(request: &Frame) -> bool {
