@@ -7,8 +7,12 @@
 //! - `command`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
+pub mod cli;
 pub mod command;
 pub mod document;
+pub mod engine;
 pub mod patterns;
+pub mod proxy;
 pub mod rules;
+pub mod service;
 pub mod wire;

@@ -3,7 +3,7 @@
 use super::Command;
 use super::batch::{Batch, Form};
 use super::statement::Statement;
-use crate::document::Writer;
+use crate::document::{Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// One statement of a part, with its place in the client's batch.
@@ -13,23 +13,46 @@ pub struct Part<'p, 'a> {
     pub statement: &'p Statement<'a>,
 }
 
+/// How a part differs from the client's command.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PartOptions {
+    /// The transaction has begun with an earlier part.
+    pub transaction_begun: bool,
+    /// The part stops at its first error, whatever the client's batch does.
+    pub ordered: bool,
+}
+
+/// What `write` makes: the whole command, or an acknowledged one for some of its statements.
+#[derive(Clone, Copy)]
+enum Extent {
+    Whole,
+    Part(PartOptions),
+}
+
 impl<'a> Batch<'a> {
     /// All statements, in the client's message: same flags, same fields.
-    pub fn encode(&self, command: &Command<'a>, statements: &[Statement<'a>]) -> Vec<u8> {
-        let parts: Vec<_> = statements.iter().enumerate().map(|(index, statement)| Part { index, statement }).collect();
-        self.write(command, &parts, command.message.flags, false)
+    pub fn encode<'p>(&self, command: &Command<'a>, statements: impl Iterator<Item = &'p Statement<'a>>) -> Vec<u8>
+    where
+        'a: 'p,
+    {
+        let parts: Vec<_> = statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+        self.write(command, &parts, Extent::Whole)
     }
 
     /// Some statements, as an acknowledged command of their own. In a retryable write each keeps the number
     /// by which the server knows it (`stmtIds`).
-    pub fn encode_part(&self, command: &Command<'a>, parts: &[Part<'_, 'a>]) -> Vec<u8> {
-        self.write(command, parts, command.message.flags & !MORE_TO_COME, true)
+    pub fn encode_part(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], options: PartOptions) -> Vec<u8> {
+        self.write(command, parts, Extent::Part(options))
     }
 
-    fn write(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], flags: u32, split: bool) -> Vec<u8> {
+    fn write(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) -> Vec<u8> {
         let header = command.message.header;
+        let flags = match extent {
+            Extent::Whole => command.message.flags,
+            Extent::Part(_) => command.message.flags & !MORE_TO_COME,
+        };
         let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, header.length + 256);
-        writer.body(|out| Writer::document(out, |w| self.write_body(w, command, parts, split)));
+        writer.body(|out| Writer::document(out, |w| self.write_body(w, command, parts, extent)));
         if let Some(list) = self.form.list() {
             writer.sequence(list, |out| parts.iter().for_each(|part| part.statement.write(out)));
         }
@@ -39,28 +62,43 @@ impl<'a> Batch<'a> {
         writer.finish()
     }
 
-    fn write_body(&self, w: &mut Writer<'_>, command: &Command<'a>, parts: &[Part<'_, 'a>], split: bool) {
-        if let (Form::FindAndModify, Some(part)) = (self.form, parts.first()) {
-            return part.statement.write_fields(w, command.body);
-        }
+    fn write_body(&self, w: &mut Writer<'_>, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) {
+        let statement = match self.form {
+            Form::FindAndModify => parts.first().map(|part| part.statement),
+            _ => None,
+        };
+        let session = command.session();
         for element in command.body.elements() {
-            let dropped = match element.key {
-                key if Some(key) == self.form.list().map(str::as_bytes) => true,
-                b"stmtIds" | b"stmtId" => split,
+            let kept = match (extent, element.key) {
+                (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,
+                (_, b"fields") if self.projection.is_some() => false,
+                (Extent::Whole, _) => true,
+                (Extent::Part(_), b"stmtIds") => false,
+                (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
                 // What becomes of a part must be known, even if the client does not want to.
-                b"writeConcern" => split && is_unacknowledged(element.value),
-                _ => false,
+                (Extent::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
+                (Extent::Part(options), b"ordered") => !options.ordered,
+                (Extent::Part(options), b"startTransaction") => !options.transaction_begun,
+                (Extent::Part(_), _) => true,
             };
-            if !dropped {
-                w.element(element);
+            match statement {
+                _ if !kept => {}
+                Some(statement) => statement.write_field(w, element),
+                None => w.element(element),
             }
         }
-        if split && command.session().is_retryable_write() {
+        if let Some(statement) = statement {
+            statement.write_missing_filter(w, command.body);
+        }
+        if let Some(projection) = &self.projection {
+            w.value("fields", Value::document(projection.as_document()));
+        }
+        if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {
             w.array("stmtIds", |a| parts.iter().for_each(|part| a.int32(self.statement_id(part.index))));
         }
     }
 }
 
-fn is_unacknowledged(write_concern: crate::document::Value<'_>) -> bool {
+fn is_unacknowledged(write_concern: Value<'_>) -> bool {
     write_concern.as_document().and_then(|concern| concern.get("w")).and_then(|w| w.as_integer()) == Some(0)
 }

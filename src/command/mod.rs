@@ -13,7 +13,7 @@ mod statement;
 
 pub use batch::{Batch, Form};
 pub use catalogue::{Class, classify};
-pub use encode::Part;
+pub use encode::{Part, PartOptions};
 pub use pipeline::{apply_ops_targets, map_reduce_target, output_targets, rename_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};

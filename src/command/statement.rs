@@ -2,7 +2,7 @@
 
 use super::batch::Form;
 use super::{CommandError, refuse_duplicates};
-use crate::document::{CowDocument, Document, Kind, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Kind, Value, Writer};
 
 /// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
 #[derive(Debug, Clone)]
@@ -110,31 +110,42 @@ impl<'a> Statement<'a> {
             (Operation::Insert(insert), Form::Insert) => {
                 out.extend_from_slice(insert.document.as_document().as_bytes())
             }
-            _ => Writer::document(out, |w| self.write_fields(w, self.source)),
+            _ => Writer::document(out, |w| self.source.elements().for_each(|element| self.write_field(w, element))),
         }
     }
 
-    /// Copies `fields`, the statement's own replaced by what the rules made of them.
-    pub(super) fn write_fields(&self, w: &mut Writer<'_>, fields: Document<'_>) {
+    /// Copies a field; the statement's own are replaced by what the rules made of them.
+    pub(super) fn write_field(&self, w: &mut Writer<'_>, element: Element<'_>) {
         let names = self.form.names();
-        for element in fields.elements() {
-            match (&self.operation, element.key) {
-                (Operation::Insert(insert), b"document") => {
-                    w.value("document", Value::document(insert.document.as_document()));
-                }
-                (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter }), key)
-                    if key == names.filter.as_bytes() =>
-                {
-                    w.value(names.filter, Value::document(filter.as_document()));
-                }
-                (Operation::Update(update), key) if key == names.update.as_bytes() => {
-                    update.modification.write(w, names.update);
-                }
-                (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
-                // Only an empty list gets here, and pipelines do not take even that everywhere.
-                (Operation::Update(Update { modification: Modification::Pipeline(_), .. }), b"arrayFilters") => {}
-                _ => w.element(element),
+        match (&self.operation, element.key) {
+            (Operation::Insert(insert), b"document") => {
+                w.value("document", Value::document(insert.document.as_document()));
             }
+            (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter }), key)
+                if key == names.filter.as_bytes() =>
+            {
+                w.value(names.filter, Value::document(filter.as_document()));
+            }
+            (Operation::Update(update), key) if key == names.update.as_bytes() => {
+                update.modification.write(w, names.update);
+            }
+            (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
+            // Only an empty list gets here, and pipelines do not take even that everywhere.
+            (Operation::Update(Update { modification: Modification::Pipeline(_), .. }), b"arrayFilters") => {}
+            _ => w.element(element),
+        }
+    }
+}
+
+impl Statement<'_> {
+    /// findAndModify may come without a query; a rule's condition then is all of it.
+    pub(super) fn write_missing_filter(&self, w: &mut Writer<'_>, body: Document<'_>) {
+        let (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter })) = &self.operation else {
+            return;
+        };
+        let name = self.form.names().filter;
+        if filter.is_rewritten() && body.get(name).is_none() {
+            w.value(name, Value::document(filter.as_document()));
         }
     }
 }

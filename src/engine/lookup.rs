@@ -1,5 +1,7 @@
 //! What a plan must know from outside before it can go on, as data: the engine asks, the service answers.
 
+pub use crate::patterns::sequence::Start;
+
 /// A question for the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
@@ -21,15 +23,6 @@ pub struct Lease {
     pub start: Start,
     /// The guarded collection's own field, for [`Start::AfterMax`].
     pub guarded: Maximum,
-}
-
-/// Where a counter that does not exist yet begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// With this number.
-    At(i64),
-    /// Behind the largest value of the guarded field.
-    AfterMax,
 }
 
 /// The largest number in a field of a collection.

@@ -4,7 +4,7 @@ use crate::command::Update;
 use crate::document::{CowDocument, Document, Kind, Value, Writer, edit};
 
 /// The value a filter demands `field` to be equal to: `{f: v}`, `{f: {$eq: v}}`, also inside `$and`.
-pub(super) fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
+pub(crate) fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
     let mut unread = vec![filter];
     while let Some(document) = unread.pop() {
         for element in document.elements() {

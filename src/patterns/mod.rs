@@ -4,7 +4,7 @@
 //! neither batches nor replies. A new pattern is a copy of a neighbour, plus its lines in [`Pattern`].
 //! What becomes of verdicts: `crate::engine`.
 
-mod filter;
+pub(crate) mod filter;
 pub mod replacement;
 pub mod sequence;
 pub mod timestamps;
@@ -91,7 +91,10 @@ impl<'a> Verdict<'a> {
 
     /// A pipeline update that the client wrote; no pattern looks into those.
     fn client_pipeline() -> Self {
-        Self::unguardable("it is an aggregation pipeline, which can change any field", "Use update operators such as $set.")
+        Self::unguardable(
+            "it is an aggregation pipeline, which can change any field",
+            "Use update operators such as $set.",
+        )
     }
 }
 

@@ -151,7 +151,10 @@ fn next_version(guard: &Path, version: Value<'_>) -> Result<OwnedValue, Rejectio
     };
     next.ok_or_else(|| {
         Rejection::new(
-            format!("its version '{guard}' is no whole number that can be counted up (its type is {})", version.kind.name()),
+            format!(
+                "its version '{guard}' is no whole number that can be counted up (its type is {})",
+                version.kind.name()
+            ),
             format!("Send '{guard}' back as it was read."),
         )
     })

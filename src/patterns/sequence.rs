@@ -9,7 +9,7 @@
 //! one go, and calls [`Sequence::assign`] in document order.
 
 use super::filter::{equality, remade, touched};
-use super::{Verdict, read_path, read_required_path};
+use super::{Verdict, read_required_path};
 use crate::command::{Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Claim, Code, Located, MapReader};

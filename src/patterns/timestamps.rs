@@ -19,7 +19,7 @@ mod pipeline;
 use super::filter::{remade, touched};
 use super::{Context, Rejection, Verdict, read_path};
 use crate::command::{Insert, Modification, Operation, Statement, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Code, MapReader};
 use pipeline::{Change, Tree};
 
@@ -94,10 +94,8 @@ impl Timestamps {
         let fields = read_fields(reader);
         let store = read_path(reader, "store");
         let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
-        let missing = reader.choice(
-            "missing",
-            &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)],
-        );
+        let missing = reader
+            .choice("missing", &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)]);
         let hide = reader.boolean("hide");
         if let Some(store) = &store
             && (!store.value.is_top_level() || store.value.as_str() == "_id")
@@ -155,16 +153,16 @@ impl Timestamps {
             Fields::All => {
                 for field in kept.elements().filter(|field| field.key != b"_id") {
                     let name = field_name(field.key)?;
-                    stamps.insert(name, Change::Constant(time.as_value()), None)?;
+                    stamps.insert(name, Change::Set(time.as_value()), None)?;
                 }
             }
             Fields::Listed(_) => {
                 for path in self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_))) {
-                    stamps.insert(path.as_str(), Change::Constant(time.as_value()), None)?;
+                    stamps.insert(path.as_str(), Change::Set(time.as_value()), None)?;
                 }
             }
         }
-        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.write_constants(w))))
+        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.write_values(w))))
     }
 
     /// The listed registers, and the source field where no listed one covers it: it must converge too.
@@ -294,8 +292,7 @@ impl Timestamps {
         }
         let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
         let stored = CowDocument::from_writer(self.stamped(document, &time)?);
-        let stage =
-            pipeline::replacement_stage(stored.as_document(), &self.store, &time, self.stamp_type.name());
+        let stage = pipeline::replacement_stage(stored.as_document(), &self.store, &time, self.stamp_type.name());
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -499,18 +496,4 @@ fn field_name(key: &[u8]) -> Result<&str, Rejection> {
             "Use a name that is not empty, does not begin with $ and has no dot.",
         )
     })
-}
-
-impl Tree<'_> {
-    /// Writes the constants of a tree as plain nested documents.
-    fn write_constants(&self, w: &mut Writer<'_>) {
-        self.each(|name, child| match child {
-            pipeline::Child::Leaf(change) => {
-                if let Change::Constant(value) = change {
-                    w.value(name, *value);
-                }
-            }
-            pipeline::Child::Inner(tree) => w.nested(name, |w| tree.write_constants(w)),
-        });
-    }
 }

@@ -10,18 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::code::Code;
+use super::context::Located;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
-use super::reader::Located;
 use super::rule::{Claim, Mode, Pattern, Rule};
 
 /// Reports what rules have against each other.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
     check_names(rules, found);
-    let active: Vec<_> = rules
-        .iter()
-        .filter(|rule| rule.mode != Mode::Disabled)
-        .collect();
+    let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_speakers(&active, found);
     check_claims(&active, found);
 }
@@ -59,22 +56,12 @@ fn check_speakers<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
         for namespace in &rule.namespaces {
             // Patterns are only equally specific when their ranks have the same prefix, and only
             // share a namespace when what is literal in both is the same.
-            let key = (
-                rule.pattern.name(),
-                rule.mode == Mode::Shadow,
-                namespace.rank().prefix(),
-                literal_start(namespace),
-            );
-            groups.entry(key).or_default().push(Entrant {
-                rule,
-                namespace,
-                claim: None,
-            });
+            let key =
+                (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
+            groups.entry(key).or_default().push(Entrant { rule, namespace, claim: None });
         }
     }
-    let equal = |a: &Entrant<'_, P>, b: &Entrant<'_, P>| {
-        a.namespace.compare_specificity(b.namespace).is_none()
-    };
+    let equal = |a: &Entrant<'_, P>, b: &Entrant<'_, P>| a.namespace.compare_specificity(b.namespace).is_none();
     for group in groups.into_values() {
         for (first, second) in collisions(&group, equal) {
             found.push(contradiction(first, second));
@@ -97,35 +84,23 @@ fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) ->
     } else {
         format!("`{one}` and `{other}` both want to speak for namespaces they share")
     };
-    let both = format!(
-        "one `{pattern}` rule speaks for a namespace, the most specific one, and these two are equally specific"
-    );
     Diagnostic::error(Code::Contradiction, second.namespace.span, message)
         .note(format!("`{other}`, for `{}`", second.namespace.value))
-        .label(
-            first.namespace.span,
-            format!("`{one}`, for `{}`", first.namespace.value),
-        )
+        .label(first.namespace.span, format!("`{one}`, for `{}`", first.namespace.value))
         .help(format!(
-            "{both}; narrow one of them, or set one to `mode: shadow` or `mode: disabled`"
+            "of `{pattern}` rules the most specific one speaks for a namespace, and neither is; \
+             narrow one, or set it to `mode: shadow` or `mode: disabled`"
         ))
 }
 
 fn check_claims<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
-    let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules
-        .iter()
-        .map(|rule| (*rule, rule.pattern.claims()))
-        .collect();
+    let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
     let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
     for (rule, claims) in &claims {
         for claim in claims {
             let root = claim.field.split('.').next().unwrap_or_default();
             let key = (claim.kind, rule.mode == Mode::Shadow, root);
-            let entrants = rule.namespaces.iter().map(|namespace| Entrant {
-                rule,
-                namespace,
-                claim: Some(claim),
-            });
+            let entrants = rule.namespaces.iter().map(|namespace| Entrant { rule, namespace, claim: Some(claim) });
             groups.entry(key).or_default().extend(entrants);
         }
     }
@@ -155,10 +130,7 @@ fn claim_one_field<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) 
 fn field_claimed_twice<P>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Option<Diagnostic> {
     let (claim, other) = (second.claim?, first.claim?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
-    let message = format!(
-        "`{one}` and `{two}` both claim the field `{}` of one namespace",
-        claim.field.value
-    );
+    let message = format!("`{one}` and `{two}` both claim the field `{}` of one namespace", claim.field.value);
     let help = format!(
         "`{}` and `{}` share a namespace; join the rules, narrow one, or set one to `mode: disabled`",
         first.namespace.value, second.namespace.value
@@ -182,9 +154,7 @@ fn collisions<'g, 'r, P>(
         let namespace = &second.namespace.value;
         let collides = |candidate: &usize| {
             let first = &group[*candidate];
-            first.rule.id != second.rule.id
-                && clash(first, second)
-                && first.namespace.intersects(namespace)
+            first.rule.id != second.rule.id && clash(first, second) && first.namespace.intersects(namespace)
         };
         if let Some(first) = earlier.candidates(namespace).find(collides) {
             let first = &group[first];
@@ -222,15 +192,10 @@ impl<'n> Earlier<'n> {
         list.push(at);
     }
 
-    fn candidates<'s>(
-        &'s self,
-        namespace: &'s NamespacePattern,
-    ) -> impl Iterator<Item = usize> + 's {
+    fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
-        let (database, collection) = (
-            database.is_literal().then(|| database.as_str()),
-            collection.is_literal().then(|| collection.as_str()),
-        );
+        let (database, collection) =
+            (database.is_literal().then(|| database.as_str()), collection.is_literal().then(|| collection.as_str()));
         let name = database.zip(collection);
         let by_name = under(&self.by_name, name.as_ref());
         by_name

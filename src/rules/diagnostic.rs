@@ -96,10 +96,7 @@ impl Diagnostic {
 
     /// A warning of kind `code` at `place`: the rules load all the same.
     pub fn warning(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(code, place, message)
-        }
+        Self { severity: Severity::Warning, ..Self::error(code, place, message) }
     }
 
     /// Says something right at the underlined place.
@@ -142,10 +139,7 @@ impl Report {
             Place::At(span) => (span.file, span.start),
             Place::File(file) => (file, 0),
         });
-        Self {
-            diagnostics,
-            sources,
-        }
+        Self { diagnostics, sources }
     }
 
     /// Whether anything in it keeps the rules from loading.

@@ -7,13 +7,14 @@
 use std::collections::HashSet;
 
 use super::code::Code;
+use super::context::{Located, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
-use super::reader::{Located, MapReader, ReadContext, unknown_key};
+use super::reader::{MapReader, unknown_key};
 use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unguardable, UserGlob};
-use super::source::{FileId, Sources};
+use super::source::{FileId, Sources, Span};
 use super::{suggest, trial, yaml};
 
 /// The version of the rule language that is read here.
@@ -35,17 +36,11 @@ pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -
     rules
 }
 
-fn read_file<P: Pattern>(
-    tree: &Node,
-    sources: &Sources,
-    found: &mut Vec<Diagnostic>,
-    rules: &mut Vec<Rule<P>>,
-) {
+fn read_file<P: Pattern>(tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>, rules: &mut Vec<Rule<P>>) {
     if tree.value == Value::Null {
-        let mistake = Diagnostic::error(Code::NoRules, tree.span, "this file is empty");
-        found.push(
-            mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"),
-        );
+        let start = Span::new(tree.span.file, 0, 0);
+        let mistake = Diagnostic::error(Code::NoRules, start, "there is nothing in this file");
+        found.push(mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"));
         return;
     }
     let mut context = ReadContext::new(found);
@@ -56,8 +51,7 @@ fn read_file<P: Pattern>(
     if let Some(version) = version.filter(|version| version.value != VERSION) {
         let message = format!("version {} of the rule language is unknown", version.value);
         let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
-        file.context()
-            .push(mistake.help("this docward reads `version: 1`"));
+        file.context().push(mistake.help("this docward reads `version: 1`"));
     }
     let listed = file.required_node("rules");
     let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|l| (node, l)));
@@ -73,12 +67,7 @@ fn read_file<P: Pattern>(
     }
 }
 
-fn read_rule<P: Pattern>(
-    id: RuleId,
-    node: &Node,
-    sources: &Sources,
-    found: &mut Vec<Diagnostic>,
-) -> Option<Rule<P>> {
+fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<Rule<P>> {
     let mut context = ReadContext::new(found);
     let mut rule = context.map(node)?;
     let name = rule.required_text("name");
@@ -88,22 +77,10 @@ fn read_rule<P: Pattern>(
     let why = rule.text("why").map(|why| why.value);
     let namespaces = rule.required_texts("namespace");
     let namespaces = namespaces.and_then(|texts| read_namespaces(&texts, rule.context()));
-    let mode = rule.choice(
-        "mode",
-        &[
-            ("enforce", Mode::Enforce),
-            ("shadow", Mode::Shadow),
-            ("disabled", Mode::Disabled),
-        ],
-    );
+    let mode =
+        rule.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("disabled", Mode::Disabled)]);
     let except = read_except(&mut rule);
-    let unguardable = rule.choice(
-        "unguardable",
-        &[
-            ("reject", Unguardable::Reject),
-            ("allow", Unguardable::Allow),
-        ],
-    );
+    let unguardable = rule.choice("unguardable", &[("reject", Unguardable::Reject), ("allow", Unguardable::Allow)]);
     let tests = trial::read_all(&mut rule);
     let pattern = find_pattern::<P>(rule);
     // Settings are checked also when something else is wrong with the rule.
@@ -167,20 +144,13 @@ fn to_kebab_case(name: &str) -> String {
 }
 
 /// `None` when one of them is wrong: half of a rule's namespaces would make for confusing findings.
-fn read_namespaces(
-    texts: &[Located<String>],
-    context: &mut ReadContext<'_>,
-) -> Option<Vec<Located<NamespacePattern>>> {
+fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> Option<Vec<Located<NamespacePattern>>> {
     let mut namespaces = Vec::with_capacity(texts.len());
     for text in texts {
         match NamespacePattern::parse(text) {
-            Ok(value) => namespaces.push(Located {
-                value,
-                span: text.span,
-            }),
+            Ok(value) => namespaces.push(Located { value, span: text.span }),
             Err(error) => {
-                let mut mistake =
-                    Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
+                let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
                 mistake.help = error.help();
                 context.push(mistake);
             }
@@ -199,31 +169,23 @@ fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
     if nobody {
         let message = "`except` names neither `apps` nor `users`";
         let place = except.place();
-        except
-            .context()
-            .error(Code::InvalidException, place, message);
+        except.context().error(Code::InvalidException, place, message);
     }
     let apps = apps.into_iter().flatten();
     let apps = apps.map(|app| AppGlob(Glob::new(&app))).collect();
     let users = users.into_iter().flatten();
-    let users = users
-        .filter_map(|user| read_user(&user, except.context()))
-        .collect();
+    let users = users.filter_map(|user| read_user(&user, except.context())).collect();
     except.finish();
     Except { apps, users }
 }
 
 fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {
     match text.split_once('.') {
-        Some((database, user)) if !database.is_empty() && !user.is_empty() => Some(UserGlob {
-            database: Glob::new(database),
-            user: Glob::new(user),
-        }),
+        Some((database, user)) if !database.is_empty() && !user.is_empty() => {
+            Some(UserGlob { database: Glob::new(database), user: Glob::new(user) })
+        }
         _ => {
-            let message = format!(
-                "`{}` does not say which database the user is of",
-                text.value
-            );
+            let message = format!("`{}` does not say which database the user is of", text.value);
             let mistake = Diagnostic::error(Code::InvalidException, text.span, message);
             context.push(mistake.help("write \"authDb.user\": \"admin.root\", \"*.root\""));
             None
@@ -280,11 +242,7 @@ fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
 
 /// The unknown key that stands where the pattern should: it is like no key a rule has besides, or
 /// most like a pattern.
-fn meant_as_pattern<'n>(
-    unknown: &[&'n Key],
-    allowed: &[&'static str],
-    patterns: &[&'static str],
-) -> Option<&'n Key> {
+fn meant_as_pattern<'n>(unknown: &[&'n Key], allowed: &[&'static str], patterns: &[&'static str]) -> Option<&'n Key> {
     let nearest = |key: &Key| suggest::nearest(&key.text, allowed.iter().copied());
     let is_pattern = |key: &Key| nearest(key).is_some_and(|word| patterns.contains(&word));
     let like_one = unknown.iter().find(|key| is_pattern(key));
@@ -298,8 +256,5 @@ fn unknown_pattern(key: &Key, patterns: &[&'static str]) -> Diagnostic {
     if let Some(word) = suggest::nearest(&key.text, patterns.iter().copied()) {
         mistake = mistake.note(format!("did you mean `{word}`?"));
     }
-    mistake.help(format!(
-        "the patterns are {}",
-        suggest::all_of(patterns.iter().copied())
-    ))
+    mistake.help(format!("the patterns are {}", suggest::all_of(patterns.iter().copied())))
 }

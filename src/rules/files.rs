@@ -114,10 +114,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     // The size a file claims is no limit: pipes claim none.
     let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| {
-            file.take(yaml::MAX_FILE_BYTES as u64 + 1)
-                .read_to_end(&mut bytes)
-        })
+        .and_then(|file| file.take(yaml::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))
         .map_err(Failure::Io)?;
     if bytes.len() > yaml::MAX_FILE_BYTES {
         return Err(Failure::TooLarge);
@@ -178,15 +175,11 @@ mod tests {
     type Rules = RuleSet<StubPattern>;
 
     fn rule(name: &str) -> String {
-        format!("version: 1\nrules:\n  - {{name: {name}, namespace: a.b, together: [x, y]}}\n")
+        format!("version: 1\nrules:\n  - {{name: {name}, namespace: a.{name}, together: [x, y]}}\n")
     }
 
     fn names(rules: &Rules) -> Vec<&str> {
-        rules
-            .rules()
-            .iter()
-            .map(|rule| rule.name.value.as_str())
-            .collect()
+        rules.rules().iter().map(|rule| rule.name.value.as_str()).collect()
     }
 
     #[test]
@@ -208,10 +201,7 @@ mod tests {
         let rules = Rules::load(&[whole.clone(), whole.join("a.yaml")]).unwrap();
         assert_eq!(names(&rules), ["a", "b", "d"]);
         let only = Rules::load(&[whole.join("a.test.yaml")]).unwrap_err();
-        assert!(
-            only.has_errors(),
-            "a file that is named is read whatever its name"
-        );
+        assert!(only.has_errors(), "a file that is named is read whatever its name");
     }
 
     #[test]
@@ -220,30 +210,12 @@ mod tests {
         let at = |name: &str| -> PathBuf { folder.path().join(name) };
         fs::write(at("latin1.yaml"), b"version: 1 # caf\xe9").unwrap();
         fs::write(at("wrong.yaml"), "version: 2\nrules: []\n").unwrap();
-        fs::write(
-            at("large.yaml"),
-            vec![b'#'; super::yaml::MAX_FILE_BYTES + 1],
-        )
-        .unwrap();
+        fs::write(at("large.yaml"), vec![b'#'; super::yaml::MAX_FILE_BYTES + 1]).unwrap();
         fs::create_dir(at("empty")).unwrap();
-        let paths = [
-            "latin1.yaml",
-            "wrong.yaml",
-            "large.yaml",
-            "empty",
-            "missing.yaml",
-        ]
-        .map(at);
+        let paths = ["latin1.yaml", "wrong.yaml", "large.yaml", "empty", "missing.yaml"].map(at);
         let report = Rules::load(&paths).unwrap_err();
-        let codes: Vec<_> = report
-            .diagnostics
-            .iter()
-            .map(|one| one.code.as_str())
-            .collect();
-        assert_eq!(
-            codes,
-            ["R0003", "R0014", "R0015", "R0005", "R0004", "R0002"]
-        );
+        let codes: Vec<_> = report.diagnostics.iter().map(|one| one.code.as_str()).collect();
+        assert_eq!(codes, ["R0003", "R0014", "R0015", "R0005", "R0004", "R0002"]);
         let text = report.render(false);
         assert!(text.contains("missing.yaml\n"), "{text}");
         let json = report.to_json();

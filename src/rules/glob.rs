@@ -97,11 +97,7 @@ impl Glob {
         let (a, b) = (self.text.as_bytes(), other.text.as_bytes());
         let differs = |(x, y): (&u8, &u8)| x != y;
         let (prefix, other_prefix) = (self.literal_prefix(), other.literal_prefix());
-        if prefix
-            .bytes()
-            .zip(other_prefix.bytes())
-            .any(|(x, y)| differs((&x, &y)))
-        {
+        if prefix.bytes().zip(other_prefix.bytes()).any(|(x, y)| differs((&x, &y))) {
             return false;
         }
         shared_text(a, b)
@@ -167,9 +163,7 @@ mod tests {
         let mut characters = pattern.chars();
         match characters.next() {
             None => text.is_empty(),
-            Some('*') => {
-                naive(characters.as_str(), text) || (!text.is_empty() && naive(pattern, &text[1..]))
-            }
+            Some('*') => naive(characters.as_str(), text) || (!text.is_empty() && naive(pattern, &text[1..])),
             Some(one) => text.starts_with(one) && naive(characters.as_str(), &text[1..]),
         }
     }

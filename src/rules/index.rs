@@ -51,10 +51,7 @@ impl Index {
         speakers: Vec<Speaker>,
         namespaces: impl IntoIterator<Item = (RuleId, &'p NamespacePattern)>,
     ) -> Self {
-        let mut index = Self {
-            speakers,
-            ..Self::default()
-        };
+        let mut index = Self { speakers, ..Self::default() };
         let mut exact: HashMap<ExactName, SmallVec<[Match; 8]>, RandomState> = HashMap::default();
         for (rule, pattern) in namespaces {
             index.collections.add(pattern.collection());
@@ -64,16 +61,11 @@ impl Index {
                     let name = ExactName::new(database, collection);
                     exact.entry(name).or_default().push(Match { rule, rank });
                 }
-                None => index.globs.add(GlobRule {
-                    pattern: pattern.clone(),
-                    found: Match { rule, rank },
-                }),
+                None => index.globs.add(GlobRule { pattern: pattern.clone(), found: Match { rule, rank } }),
             }
         }
         for (name, mut matches) in exact {
-            index
-                .globs
-                .find(&name.database, &name.collection, &mut matches);
+            index.globs.find(&name.database, &name.collection, &mut matches);
             let rules = index.resolve(matches).to_vec().into_boxed_slice();
             index.exact.insert(name, rules);
         }
@@ -111,16 +103,11 @@ impl Index {
         matches.dedup_by_key(|found| found.rule);
         let silenced = |one: &Match| {
             let exclusive = self.speakers[one.rule.index()].exclusive;
-            let outranks = |other: &Match| {
-                self.speakers[other.rule.index()].exclusive == exclusive && other.rank > one.rank
-            };
+            let outranks =
+                |other: &Match| self.speakers[other.rule.index()].exclusive == exclusive && other.rank > one.rank;
             exclusive.is_some() && matches.iter().any(outranks)
         };
-        let mut rules: RuleIds = matches
-            .iter()
-            .filter(|one| !silenced(one))
-            .map(|one| one.rule)
-            .collect();
+        let mut rules: RuleIds = matches.iter().filter(|one| !silenced(one)).map(|one| one.rule).collect();
         rules.sort_unstable_by_key(|rule| (self.speakers[rule.index()].phase, *rule));
         rules
     }
@@ -146,10 +133,7 @@ struct ExactName {
 
 impl ExactName {
     fn new(database: &str, collection: &str) -> Self {
-        Self {
-            database: database.as_bytes().into(),
-            collection: collection.as_bytes().into(),
-        }
+        Self { database: database.as_bytes().into(), collection: collection.as_bytes().into() }
     }
 }
 
@@ -295,8 +279,7 @@ impl Collections {
             return true;
         }
         let mut found = false;
-        self.globs
-            .for_each_candidate(collection, |glob| found = found || glob.matches(collection));
+        self.globs.for_each_candidate(collection, |glob| found = found || glob.matches(collection));
         found
     }
 }
@@ -312,10 +295,7 @@ struct PrefixIndex<T> {
 
 impl<T> Default for PrefixIndex<T> {
     fn default() -> Self {
-        Self {
-            by_prefix: HashMap::default(),
-            lengths: Vec::new(),
-        }
+        Self { by_prefix: HashMap::default(), lengths: Vec::new() }
     }
 }
 

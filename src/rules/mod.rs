@@ -10,6 +10,7 @@
 
 mod code;
 mod conflict;
+mod context;
 mod diagnostic;
 mod envelope;
 mod files;
@@ -31,15 +32,13 @@ mod trial;
 mod yaml;
 
 pub use code::Code;
+pub use context::{Located, Number, ReadContext};
 pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern};
 pub use node::{Key, Node, Value};
-pub use reader::{Located, MapReader, Number, ReadContext};
-pub use rule::{
-    AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable,
-    UserGlob,
-};
+pub use reader::MapReader;
+pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

@@ -65,9 +65,7 @@ impl NamespaceError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match self {
-            Self::NoDot(text) if text == "*" => {
-                Some("write \"*.*\" for every collection of every database".to_owned())
-            }
+            Self::NoDot(text) if text == "*" => Some("write \"*.*\" for every collection of every database".to_owned()),
             Self::NoDot(text) => Some(format!(
                 "write \"DATABASE.{text}\", \"*.{text}\" for this collection in every database, \
                  or \"{text}.*\" for every collection of this database"
@@ -92,13 +90,11 @@ impl NamespacePattern {
         check_database(database)?;
         check_collection(collection)?;
         check_length("a namespace", MAX_NAMESPACE_BYTES, text)?;
+        // `admin` may hold an application's data, if somebody says so by name.
         if ["config", "local"].contains(&database) || collection.starts_with(SERVER_COLLECTIONS) {
             return Err(NamespaceError::Server(text.to_owned()));
         }
-        Ok(Self {
-            database: Glob::new(database),
-            collection: Glob::new(collection),
-        })
+        Ok(Self { database: Glob::new(database), collection: Glob::new(collection) })
     }
 
     /// The part before the first dot.
@@ -123,9 +119,7 @@ impl NamespacePattern {
     /// Whether it is for this namespace.
     #[must_use]
     pub fn matches(&self, database: &[u8], collection: &[u8]) -> bool {
-        if is_server_collection(collection)
-            || (!self.database.is_literal() && is_server_database(database))
-        {
+        if is_server_collection(collection) || (!self.database.is_literal() && is_server_database(database)) {
             return false;
         }
         self.database.matches(database) && self.collection.matches(collection)
@@ -196,9 +190,7 @@ impl Rank {
 
 /// Whether a glob for the database leaves it alone.
 pub(super) fn is_server_database(database: &[u8]) -> bool {
-    SERVER_DATABASES
-        .iter()
-        .any(|name| name.as_bytes() == database)
+    SERVER_DATABASES.iter().any(|name| name.as_bytes() == database)
 }
 
 /// Whether every rule leaves it alone.
@@ -256,18 +248,9 @@ mod tests {
             ("shop.", "the collection after the first dot is empty"),
             ("my shop.a", "the name of a database cannot have ' ' in it"),
             ("sh$op.a", "the name of a database cannot have '$' in it"),
-            (
-                "shop.$cmd",
-                "the name of a collection cannot have '$' in it",
-            ),
-            (
-                "shop.system.views",
-                "`shop.system.views` belongs to the server; no rule can guard it",
-            ),
-            (
-                "config.*",
-                "`config.*` belongs to the server; no rule can guard it",
-            ),
+            ("shop.$cmd", "the name of a collection cannot have '$' in it"),
+            ("shop.system.views", "`shop.system.views` belongs to the server; no rule can guard it"),
+            ("config.*", "`config.*` belongs to the server; no rule can guard it"),
         ] {
             let error = NamespacePattern::parse(text).unwrap_err();
             assert_eq!(error.to_string(), expected, "{text}");
@@ -300,16 +283,7 @@ mod tests {
 
     #[test]
     fn the_more_specific_one_speaks() {
-        let order = [
-            "shop.orders",
-            "shop.order*",
-            "shop.*",
-            "sh*.orders",
-            "sh*.*",
-            "*.orders",
-            "*.order*",
-            "*.*",
-        ];
+        let order = ["shop.orders", "shop.order*", "shop.*", "sh*.orders", "sh*.*", "*.orders", "*.order*", "*.*"];
         for (at, one) in order.iter().enumerate() {
             for (other_at, other) in order.iter().enumerate() {
                 let expected = (at != other_at).then(|| other_at.cmp(&at));
@@ -318,10 +292,7 @@ mod tests {
             }
         }
         assert_eq!(pattern("*.a*").compare_specificity(&pattern("*.*a")), None);
-        assert_eq!(
-            pattern("sh*.a").compare_specificity(&pattern("sh*.b")),
-            None
-        );
+        assert_eq!(pattern("sh*.a").compare_specificity(&pattern("sh*.b")), None);
     }
 
     proptest! {

@@ -5,6 +5,9 @@
 
 use super::source::Span;
 
+/// Longer texts, in bytes, are not repeated in messages; the source line shows them anyway.
+const LONGEST_SHOWN: usize = 60;
+
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -51,6 +54,7 @@ impl Value {
             Self::Bool(value) => format!("the boolean `{value}`"),
             Self::Integer(value) => format!("the integer `{value}`"),
             Self::Float(value) => format!("the number `{value}`"),
+            Self::Text(value) if value.len() > LONGEST_SHOWN => "a long text".to_owned(),
             Self::Text(value) => format!("the text `{value}`"),
             Self::List(_) => "a list".to_owned(),
             Self::Map(_) => "a mapping".to_owned(),

@@ -14,200 +14,15 @@
 //! A value of the wrong type is reported where it is and read as `None`, like an absent one; that
 //! the defaults then apply does no harm, since a report with an error keeps everything from loading.
 
-use std::ops::{Deref, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::code::Code;
+use super::context::{Located, Number, ReadContext, wrong_type};
 use super::diagnostic::Diagnostic;
-use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
 use super::source::Span;
 use super::suggest;
-
-/// A value and where it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located<T> {
-    /// The value.
-    pub value: T,
-    /// Its place.
-    pub span: Span,
-}
-
-impl<T> Located<T> {
-    /// The same place with another value.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
-        let span = self.span;
-        let value = change(self.value);
-        Located { value, span }
-    }
-}
-
-impl<T> Deref for Located<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
-/// A number as the file spells it: a bound of 5 stays an integer, one of 0.5 is a double.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
-    /// A whole number.
-    Integer(i64),
-    /// Any other finite number.
-    Float(f64),
-}
-
-/// What a reader needs besides the tree: where mistakes go, and the rule it reads for.
-#[derive(Debug)]
-pub struct ReadContext<'a> {
-    diagnostics: &'a mut Vec<Diagnostic>,
-    namespaces: &'a [Located<NamespacePattern>],
-    /// The settings of the pattern being read, and their key, at which what they lack is reported.
-    settings: Option<(Span, Span)>,
-}
-
-impl<'a> ReadContext<'a> {
-    /// For everything but a pattern's settings.
-    pub(super) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
-        Self {
-            diagnostics,
-            namespaces: &[],
-            settings: None,
-        }
-    }
-
-    /// For the `settings` under `key`, in a rule for `namespaces`.
-    pub(super) fn for_settings(
-        diagnostics: &'a mut Vec<Diagnostic>,
-        namespaces: &'a [Located<NamespacePattern>],
-        key: &Key,
-        settings: &Node,
-    ) -> Self {
-        Self {
-            diagnostics,
-            namespaces,
-            settings: Some((settings.span, key.span)),
-        }
-    }
-
-    /// The namespaces of the rule that is being read; empty when they themselves are wrong.
-    #[must_use]
-    pub fn namespaces(&self) -> &'a [Located<NamespacePattern>] {
-        self.namespaces
-    }
-
-    /// Reports a mistake.
-    pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.diagnostics.push(diagnostic);
-    }
-
-    /// Reports an error of kind `code` at `span`. For help and labels: [`Self::push`].
-    pub fn error(&mut self, code: Code, span: Span, message: impl Into<String>) {
-        self.push(Diagnostic::error(code, span, message));
-    }
-
-    /// Reads `node` as a mapping; anything else is reported. What it lacks is reported at its first
-    /// key, what a pattern's settings lack at the pattern's key; [`MapReader::at`] changes that.
-    pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
-        match &node.value {
-            Value::Map(entries) => Some(MapReader {
-                entries,
-                place: self.place_of(node.span, entries),
-                asked: Vec::new(),
-                context: self,
-            }),
-            Value::Null => {
-                let found = Value::Null.describe();
-                self.push(
-                    wrong_type(node.span, "a mapping", &found).help("write `{}` for the defaults"),
-                );
-                None
-            }
-            other => {
-                self.push(wrong_type(node.span, "a mapping", &other.describe()));
-                None
-            }
-        }
-    }
-
-    fn place_of(&self, span: Span, entries: &[(Key, Node)]) -> Span {
-        match self.settings {
-            Some((settings, key)) if settings == span => key,
-            _ => entries.first().map_or(span, |(key, _)| key.span),
-        }
-    }
-
-    /// Reads `node` as a list; anything else is reported. `what` names the list: "`rules`".
-    pub fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
-        match &node.value {
-            Value::List(items) => Some(items),
-            other => {
-                let expected = format!("{what} must be a list");
-                self.push(wrong_type_sentence(node.span, &expected, &other.describe()));
-                None
-            }
-        }
-    }
-
-    /// Reads `node` as text that is not empty. `what` names it: "`field`".
-    pub fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
-        let span = node.span;
-        match &node.value {
-            Value::Text(text) if text.is_empty() => {
-                self.error(
-                    Code::InvalidValue,
-                    span,
-                    format!("{what} must not be empty"),
-                );
-                None
-            }
-            Value::Text(text) => Some(Located {
-                value: text.clone(),
-                span,
-            }),
-            other => {
-                let sentence = format!("{what} must be text");
-                let mut mistake = wrong_type_sentence(span, &sentence, &other.describe());
-                if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = other {
-                    mistake = mistake.help("put it in quotes if it is meant as text");
-                }
-                self.push(mistake);
-                None
-            }
-        }
-    }
-
-    /// Reads `node` as one text or a list of them, none empty, none twice. `what` names it.
-    pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<Located<String>>> {
-        let Value::List(items) = &node.value else {
-            return self.text(node, what).map(|text| vec![text]);
-        };
-        if items.is_empty() {
-            let message = format!("{what} must not be an empty list");
-            self.error(Code::InvalidValue, node.span, message);
-            return None;
-        }
-        let element = format!("each of {what}");
-        let mut texts: Vec<Located<String>> = Vec::with_capacity(items.len());
-        let mut complete = true;
-        for item in items {
-            let Some(text) = self.text(item, &element) else {
-                complete = false;
-                continue;
-            };
-            if let Some(first) = texts.iter().find(|other| other.value == text.value) {
-                let message = format!("`{}` is in the list twice", text.value);
-                let mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
-                self.push(mistake.label(first.span, "first here"));
-                complete = false;
-            }
-            texts.push(text);
-        }
-        complete.then_some(texts)
-    }
-}
 
 /// One mapping being read. See the module's documentation for how to use it.
 #[derive(Debug)]
@@ -222,6 +37,10 @@ pub struct MapReader<'n, 'c, 'a> {
 }
 
 impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
+    pub(super) fn new(entries: &'n [(Key, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
+        Self { entries, place, asked: Vec::new(), context }
+    }
+
     /// Reports what is missing at `span` instead of at the first key: usually the mapping's own key.
     pub fn at(mut self, span: Span) -> Self {
         self.place = span;
@@ -256,7 +75,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     /// A mapping, to be read and finished in its turn. What it lacks is reported at `key`.
     pub fn map(&mut self, key: &'static str) -> Option<MapReader<'n, '_, 'a>> {
         let (key, node) = self.entry(key)?;
-        Some(self.context.map(node)?.at(key.span))
+        self.context.named_map(node, &format!("`{}`", key.text), key.span)
     }
 
     /// Text that is not empty.
@@ -277,16 +96,12 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         let span = node.span;
         match node.value {
             Value::Integer(value) => Some(Located { value, span }),
-            ref other => self.wrong_type(key, span, "a whole number", other),
+            _ => self.wrong_type(key, node, "a whole number"),
         }
     }
 
     /// A whole number in `range`.
-    pub fn integer_in(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<i64>,
-    ) -> Option<Located<i64>> {
+    pub fn integer_in(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<Located<i64>> {
         let found = self.integer(key)?;
         if range.contains(&found.value) {
             return Some(found);
@@ -306,7 +121,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         let value = match node.value {
             Value::Integer(value) => Number::Integer(value),
             Value::Float(value) => Number::Float(value),
-            ref other => return self.wrong_type(key, span, "a number", other),
+            _ => return self.wrong_type(key, node, "a number"),
         };
         Some(Located { value, span })
     }
@@ -317,7 +132,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         let span = node.span;
         match node.value {
             Value::Bool(value) => Some(Located { value, span }),
-            ref other => self.wrong_type(key, span, "`true` or `false`", other),
+            _ => self.wrong_type(key, node, "`true` or `false`"),
         }
     }
 
@@ -332,33 +147,24 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         if let Some(value) = parsed {
             return Some(Located { value, span });
         }
-        let found = node.value.describe();
-        let mistake =
-            wrong_type_sentence(span, &format!("`{key}` must be a length of time"), &found);
+        let mistake = wrong_type(node, &format!("`{key}` must be a length of time"));
         let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
         self.context.push(mistake.help(help));
         None
     }
 
     /// One of some words, each with what it means.
-    pub fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
         let span = node.span;
         let allowed = || words.iter().map(|(word, _)| *word);
         let Value::Text(written) = &node.value else {
-            return self.wrong_type(key, span, &suggest::one_of(allowed()), &node.value);
+            return self.wrong_type(key, node, &suggest::one_of(allowed()));
         };
         if let Some((_, value)) = words.iter().find(|(word, _)| word == written) {
-            return Some(Located {
-                value: *value,
-                span,
-            });
+            return Some(Located { value: *value, span });
         }
-        let message = format!("`{written}` is nothing `{key}` can be");
+        let message = format!("`{key}` cannot be `{written}`");
         let mut mistake = Diagnostic::error(Code::UnknownWord, span, message);
         if let Some(word) = suggest::nearest(written, allowed()) {
             mistake = mistake.note(format!("did you mean `{word}`?"));
@@ -403,11 +209,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// [`Self::choice`] that must be there.
-    pub fn required_choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    pub fn required_choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         self.required(key, |reader, key| reader.choice(key, words))
     }
 
@@ -420,32 +222,26 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Instead of [`Self::finish`], for a caller that has more to say about the keys never asked
     /// for: the context, those keys, and the ones asked for.
-    pub(super) fn finish_quietly(
-        self,
-    ) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
+    pub(super) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.asked).collect();
         (self.context, unknown, self.asked)
     }
 
-    fn wrong_type<T>(&mut self, key: &str, span: Span, expected: &str, found: &Value) -> Option<T> {
-        let sentence = format!("`{key}` must be {expected}");
-        let mistake = wrong_type_sentence(span, &sentence, &found.describe());
+    fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
+        let mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
         self.context.push(mistake);
         None
     }
 }
 
-fn unknown<'n>(
-    entries: &'n [(Key, Node)],
-    asked: &[&'static str],
-) -> impl Iterator<Item = &'n Key> {
+fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Iterator<Item = &'n Key> {
     let keys = entries.iter().map(|(key, _)| key);
     keys.filter(|key| !asked.contains(&key.text.as_str()))
 }
 
 /// The mistake of a key that is not one of `allowed`.
 pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
-    let message = format!("`{}` means nothing here", key.text);
+    let message = format!("unknown key `{}`", key.text);
     let mut mistake = Diagnostic::error(Code::UnknownKey, key.span, message);
     if let Some(word) = suggest::nearest(&key.text, allowed.iter().copied()) {
         mistake = mistake.note(format!("did you mean `{word}`?"));
@@ -453,14 +249,6 @@ pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
     let mut allowed = allowed.to_vec();
     allowed.sort_unstable();
     mistake.help(format!("this mapping takes {}", suggest::all_of(allowed)))
-}
-
-fn wrong_type(span: Span, expected: &str, found: &str) -> Diagnostic {
-    wrong_type_sentence(span, &format!("this must be {expected}"), found)
-}
-
-fn wrong_type_sentence(span: Span, sentence: &str, found: &str) -> Diagnostic {
-    Diagnostic::error(Code::WrongType, span, sentence).note(format!("found {found}"))
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

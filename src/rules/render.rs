@@ -6,21 +6,17 @@
 
 use std::fmt;
 
-use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
 use serde_json::json;
 
 use super::diagnostic::{Diagnostic, Place, Report, Severity};
-use super::source::{FileId, Sources, Span};
+use super::source::{Sources, Span, Window};
 
 impl Report {
     /// The diagnostics as text, one block each, with ANSI colours if `coloured`.
     #[must_use]
     pub fn render(&self, coloured: bool) -> String {
-        let renderer = if coloured {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
         let mut text = String::new();
         for diagnostic in &self.diagnostics {
             text.push_str(&renderer.render(&[group(diagnostic, &self.sources)]));
@@ -81,44 +77,64 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
     group
 }
 
+/// More source text than this is not shown at once: lines that no person wrote.
+const MAX_SNIPPET_BYTES: usize = 16 << 10;
+
+/// A place to underline.
+type Mark<'a> = (Span, AnnotationKind, &'a str);
+
 /// One snippet a file, the file of the mistake first.
-fn snippets<'a>(
-    diagnostic: &'a Diagnostic,
-    sources: &'a Sources,
-) -> Vec<Snippet<'a, Annotation<'a>>> {
-    let mut marks: Vec<(Span, AnnotationKind, &str)> = Vec::new();
+fn snippets<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Element<'a>> {
+    let mut marks: Vec<Mark<'a>> = Vec::new();
     if let Place::At(span) = diagnostic.place {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
     }
     for label in &diagnostic.labels {
         marks.push((label.span, AnnotationKind::Context, &label.text));
     }
-    let mut files: Vec<FileId> = Vec::new();
-    for (span, ..) in &marks {
-        if !files.contains(&span.file) {
-            files.push(span.file);
+    let mut by_file: Vec<Vec<Mark<'a>>> = Vec::new();
+    for mark in marks {
+        match by_file.iter_mut().find(|file| file[0].0.file == mark.0.file) {
+            Some(file) => file.push(mark),
+            None => by_file.push(vec![mark]),
         }
     }
-    let snippet = |file| {
-        let marks: Vec<_> = marks
-            .iter()
-            .filter(|(span, ..)| span.file == file)
-            .collect();
-        let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
-        let window = sources.window(file, &spans);
-        let annotate = |(span, kind, text): &(Span, AnnotationKind, &'a str)| {
-            // A mapping covers many lines; underlining its first one says enough.
-            let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
-            let range = span.start as usize - window.start..end - window.start;
-            let label = (!text.is_empty()).then_some(*text);
-            kind.span(range).label(label)
-        };
-        Snippet::source(window.text)
-            .line_start(window.line)
-            .path(sources.name(file))
-            .annotations(marks.into_iter().map(annotate))
+    let mut elements = Vec::new();
+    for marks in by_file {
+        if window(&marks, sources).text.len() <= MAX_SNIPPET_BYTES {
+            elements.push(snippet(&marks, sources));
+        } else {
+            // Far apart: each for itself.
+            elements.extend(marks.iter().map(|mark| snippet(&[*mark], sources)));
+        }
+    }
+    elements
+}
+
+fn window<'a>(marks: &[Mark<'_>], sources: &'a Sources) -> Window<'a> {
+    let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
+    sources.window(spans[0].file, &spans)
+}
+
+fn snippet<'a>(marks: &[Mark<'a>], sources: &'a Sources) -> Element<'a> {
+    let (first, ..) = marks[0];
+    let window = window(marks, sources);
+    if window.text.len() > MAX_SNIPPET_BYTES {
+        let at = sources.location(first);
+        return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
+    }
+    let annotate = |(span, kind, text): &Mark<'a>| {
+        // A mapping covers many lines; underlining its first one says enough.
+        let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
+        let range = span.start as usize - window.start..end - window.start;
+        let label = (!text.is_empty()).then_some(*text);
+        kind.span(range).label(label)
     };
-    files.into_iter().map(snippet).collect()
+    Snippet::source(window.text)
+        .line_start(window.line)
+        .path(sources.name(first.file))
+        .annotations(marks.iter().map(annotate))
+        .into()
 }
 
 fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {

@@ -5,10 +5,10 @@
 
 use std::fmt;
 
+use super::context::{Located, ReadContext};
 use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::Node;
-use super::reader::{Located, ReadContext};
 use super::source::{Location, Span};
 
 /// What the rules layer must know of the patterns: one implementor, an enum of all of them.
@@ -112,18 +112,12 @@ pub struct Except {
 
 impl Except {
     /// Whether a connection with this application name and these users (`(authDb, user)`) is left alone.
-    pub fn covers<'u>(
-        &self,
-        app: Option<&str>,
-        users: impl IntoIterator<Item = (&'u str, &'u str)>,
-    ) -> bool {
+    pub fn covers<'u>(&self, app: Option<&str>, users: impl IntoIterator<Item = (&'u str, &'u str)>) -> bool {
         if self.is_empty() {
             return false;
         }
         app.is_some_and(|app| self.apps.iter().any(|glob| glob.matches(app)))
-            || users
-                .into_iter()
-                .any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
+            || users.into_iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
     }
 
     /// Whether nobody is left alone.

@@ -68,16 +68,9 @@ impl<P> RuleSet<P> {
     /// the most specific rule of each mode; disabled ones left out. `None`: no rule is for it.
     #[inline]
     #[must_use]
-    pub fn rules_for(
-        &self,
-        database: impl AsRef<[u8]>,
-        collection: impl AsRef<[u8]>,
-    ) -> Option<NamespaceRules<'_, P>> {
+    pub fn rules_for(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
         let found = self.index.find(database.as_ref(), collection.as_ref())?;
-        Some(NamespaceRules {
-            rules: &self.rules,
-            found,
-        })
+        Some(NamespaceRules { rules: &self.rules, found })
     }
 
     /// Whether a rule may be for a collection of this name in some database: sometimes yes
@@ -196,9 +189,170 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-fn namespaces<P>(
-    rules: &[Rule<P>],
-) -> impl Iterator<Item = (RuleId, &super::namespace::NamespacePattern)> {
+fn namespaces<P>(rules: &[Rule<P>]) -> impl Iterator<Item = (RuleId, &super::namespace::NamespacePattern)> {
     let active = rules.iter().filter(|rule| rule.mode != Mode::Disabled);
     active.flat_map(|rule| rule.namespaces.iter().map(|one| (rule.id, &one.value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::hint::black_box;
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::super::stub::StubPattern;
+    use super::*;
+
+    type Rules = RuleSet<StubPattern>;
+
+    /// One rule for each `(namespaces, mode, settings)`, named `r0`, `r1`, ….
+    fn load(rules: &[(String, &str, &str)]) -> Result<Rules, Report> {
+        let mut text = "version: 1\nrules:\n".to_owned();
+        for (at, (namespaces, mode, settings)) in rules.iter().enumerate() {
+            writeln!(text, "  - {{name: r{at}, namespace: [{namespaces}], mode: {mode}, {settings}}}").unwrap();
+        }
+        let name = "rules.yaml".to_owned();
+        Rules::from_sources(vec![Source { name, text }])
+    }
+
+    fn names(rules: &Rules, database: &str, collection: &str) -> Vec<String> {
+        let found = rules.rules_for(database, collection);
+        found.map_or_else(Vec::new, |rules| rules.iter().map(|rule| rule.name.value.clone()).collect())
+    }
+
+    const ALONE: &str = "replacement: {}";
+    const EVERYTHING: &str = "everything: {number: 1, word: 'yes'}";
+
+    #[test]
+    fn rules_come_by_phase_and_the_most_specific_speaks() {
+        let rule = |namespaces: &str, mode, settings| (namespaces.to_owned(), mode, settings);
+        let rules = load(&[
+            rule("'*.*'", "enforce", EVERYTHING),
+            rule("'*.*'", "enforce", "together: [a, b]"),
+            rule("shop.*", "enforce", ALONE),
+            rule("shop.orders, '*.old'", "enforce", ALONE),
+            rule("shop.orders", "shadow", ALONE),
+            rule("shop.orders", "disabled", ALONE),
+        ])
+        .unwrap();
+        for (database, collection, expected) in [
+            ("shop", "orders", "r3 r4 r1 r0"),
+            ("shop", "books", "r2 r1 r0"),
+            ("shop", "old", "r2 r1 r0"),
+            ("x", "old", "r3 r1 r0"),
+            ("x", "y", "r1 r0"),
+            ("config", "y", ""),
+            ("x", "system.views", ""),
+        ] {
+            let found = names(&rules, database, collection).join(" ");
+            assert_eq!(found, expected, "{database}.{collection}");
+        }
+        assert_eq!(rules.rules().len(), 6);
+        assert!(!rules.is_empty());
+        assert!(load(&[rule("a.b", "disabled", ALONE)]).unwrap().is_empty());
+        assert!(Rules::default().rules_for("a", "b").is_none());
+    }
+
+    #[test]
+    fn the_hash_names_the_content() {
+        let one = load(&[("a.b".to_owned(), "enforce", ALONE)]).unwrap();
+        let same = load(&[("a.b".to_owned(), "enforce", ALONE)]).unwrap();
+        let other = load(&[("a.c".to_owned(), "enforce", ALONE)]).unwrap();
+        assert_eq!(one.hash(), same.hash());
+        assert_ne!(one.hash(), other.hash());
+        assert_eq!(one.hash().to_string().len(), 16);
+    }
+
+    proptest! {
+        #[test]
+        fn lookup_agrees_with_the_definition(
+            patterns in prop::collection::vec(("[ab*]{1,3}\\.[ab*]{1,3}", 0..4_u8), 1..8),
+            names in prop::collection::vec(("[ab]{1,3}", "[ab]{1,3}"), 40),
+        ) {
+            let rules: Vec<_> = patterns
+                .iter()
+                .map(|(namespace, kind)| match kind {
+                    0 => (format!("'{namespace}'"), "enforce", EVERYTHING),
+                    1 => (format!("'{namespace}'"), "disabled", EVERYTHING),
+                    2 => (format!("'{namespace}'"), "shadow", ALONE),
+                    _ => (format!("'{namespace}'"), "enforce", ALONE),
+                })
+                .collect();
+            let loaded = load(&rules);
+            // Two exclusive rules of one mode, where none of them is more specific, must not load.
+            let parsed: Vec<_> = patterns
+                .iter()
+                .map(|(namespace, kind)| (crate::rules::NamespacePattern::parse(namespace).unwrap(), *kind))
+                .collect();
+            let contradiction = parsed.iter().enumerate().any(|(at, (one, kind))| {
+                parsed[..at].iter().any(|(other, other_kind)| {
+                    *kind >= 2 && kind == other_kind && one.intersects(other) && one.compare_specificity(other).is_none()
+                })
+            });
+            prop_assert_eq!(loaded.is_err(), contradiction);
+            let Ok(loaded) = loaded else { return Ok(()) };
+            for (database, collection) in &names {
+                let matching = |(one, kind): &&(crate::rules::NamespacePattern, u8)| {
+                    *kind != 1 && one.matches(database.as_bytes(), collection.as_bytes())
+                };
+                let speaks = |(one, kind): &(crate::rules::NamespacePattern, u8)| {
+                    *kind < 2 || parsed.iter().filter(matching).all(|(other, other_kind)| {
+                        kind != other_kind || other.compare_specificity(one) != Some(std::cmp::Ordering::Greater)
+                    })
+                };
+                let mut expected: Vec<_> = parsed
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, one)| matching(one) && speaks(one))
+                    .map(|(at, (_, kind))| (*kind < 2, at, format!("r{at}")))
+                    .collect();
+                expected.sort();
+                let expected: Vec<_> = expected.into_iter().map(|(_, _, name)| name).collect();
+                prop_assert_eq!(self::names(&loaded, database, collection), expected.clone());
+                if !expected.is_empty() {
+                    prop_assert!(loaded.may_concern_collection(collection));
+                }
+            }
+        }
+    }
+
+    /// The least time of many rounds, for a name no rule is for.
+    fn probe(rules: &Rules) -> Duration {
+        let round = || {
+            let started = Instant::now();
+            for _ in 0..1_000 {
+                black_box(rules.rules_for(black_box("elsewhere"), black_box("things")));
+                black_box(rules.may_concern_collection(black_box("things")));
+            }
+            started.elapsed()
+        };
+        (0..50).map(|_| round()).min().unwrap_or_default()
+    }
+
+    #[test]
+    fn ten_thousand_rules_cost_a_stranger_what_ten_do() {
+        let many = |count: usize| {
+            let rules: Vec<_> = (0..count)
+                .map(|at| match at % 4 {
+                    0 => (format!("d{at}.c{at}"), "enforce", ALONE),
+                    1 => (format!("d{at:05}.*"), "enforce", "together: [a, b]"),
+                    2 => (format!("'*.c{at:05}'"), "enforce", ALONE),
+                    _ => (format!("'tenant{at:05}*.c*'"), "enforce", ALONE),
+                })
+                .collect();
+            load(&rules).unwrap()
+        };
+        let few = many(12);
+        let started = Instant::now();
+        let all = many(10_000);
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        assert_eq!(names(&all, "d4", "c4"), ["r4"]);
+        assert_eq!(names(&all, "d00005", "x"), ["r5"]);
+        assert_eq!(names(&all, "x", "c00006"), ["r6"]);
+        assert_eq!(names(&all, "tenant000075", "c"), ["r7"]);
+        let (few, all) = (probe(&few), probe(&all));
+        assert!(all < 4 * few, "{few:?} for 12 rules, {all:?} for 10000");
+    }
 }

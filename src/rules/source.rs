@@ -95,9 +95,7 @@ impl Sources {
     /// The text a span covers.
     #[must_use]
     pub fn slice(&self, span: Span) -> &str {
-        self.text(span.file)
-            .get(span.start as usize..span.end as usize)
-            .unwrap_or_default()
+        self.text(span.file).get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
     /// Where a span starts, for people.
@@ -122,11 +120,7 @@ impl Sources {
         let last = spans.iter().map(|s| source.line_of(s.start)).max();
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
         let start = source.line_starts[first] as usize;
-        Window {
-            text: &source.text[start..source.line_end(last)],
-            start,
-            line: first + 1,
-        }
+        Window { text: &source.text[start..source.line_end(last)], start, line: first + 1 }
     }
 
     /// Where the line that holds the start of `span` ends, its line break left out.
@@ -149,21 +143,14 @@ pub(super) struct Window<'a> {
 impl IndexedSource {
     fn new(source: Source) -> Self {
         let breaks = source.text.bytes().zip(1_u32..);
-        let line_starts = std::iter::once(0)
-            .chain(breaks.filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at))
-            .collect();
-        Self {
-            name: source.name.into(),
-            text: source.text,
-            line_starts,
-        }
+        let line_starts =
+            std::iter::once(0).chain(breaks.filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at)).collect();
+        Self { name: source.name.into(), text: source.text, line_starts }
     }
 
     /// The index of the line that holds the byte `at`.
     fn line_of(&self, at: u32) -> usize {
-        self.line_starts
-            .partition_point(|start| *start <= at)
-            .saturating_sub(1)
+        self.line_starts.partition_point(|start| *start <= at).saturating_sub(1)
     }
 
     fn line_end(&self, line: usize) -> usize {

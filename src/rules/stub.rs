@@ -1,8 +1,9 @@
 //! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
 //! which a single rule speaks, one that takes every kind of setting.
 
+use super::context::{Located, ReadContext};
 use super::node::Node;
-use super::reader::{Located, MapReader, ReadContext};
+use super::reader::MapReader;
 use super::rule::{Claim, Pattern};
 
 #[derive(Debug)]
@@ -75,10 +76,7 @@ impl Pattern for StubPattern {
         let Self::Together(fields) = self else {
             return Vec::new();
         };
-        let claim = |field: &Located<String>| Claim {
-            kind: "together",
-            field: field.clone(),
-        };
+        let claim = |field: &Located<String>| Claim { kind: "together", field: field.clone() };
         fields.iter().map(claim).collect()
     }
 }

@@ -3,10 +3,7 @@
 /// The one of `words` that `written` was probably meant to be, if any is near enough: one edit
 /// for every three letters, upper and lower case and `_`, `-` or nothing between words all the same.
 #[must_use]
-pub(super) fn nearest<'w>(
-    written: &str,
-    words: impl IntoIterator<Item = &'w str>,
-) -> Option<&'w str> {
+pub(super) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     // Long garbage is nobody's typing mistake, and the distance is quadratic.
     const LONGEST: usize = 64;
     if written.len() > LONGEST {

@@ -1,4 +1,186 @@
-//! What rule files say wrong, and what is said about it: one table of all diagnostics.
+//! What can be wrong in rule files and what is said about it, as a table of cases; and what holds
+//! for every file: spans are known, hostile input returns fast.
 //!
-//! Each case is a file as a user might write it and the report as it is printed. Lookup and
-//! loading at scale are tested below, with rules that are right.
+//! The table is `testdata/diagnostics.txt`: a title, a file as a user might write it, the report as
+//! it is printed. `UPDATE_EXPECT=1 cargo test rules` rewrites the reports; read the difference.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::code::Code;
+use super::diagnostic::{Place, Report};
+use super::node::{Node, Value};
+use super::set::RuleSet;
+use super::source::{FileId, Source, Sources};
+use super::stub::StubPattern;
+use super::yaml;
+
+type Rules = RuleSet<StubPattern>;
+
+const TITLE: &str = "=== ";
+const REPORT: &str = "--- report\n";
+/// Between two files of one case.
+const NEXT_FILE: &str = "--- next file\n";
+
+fn load(files: &[&str]) -> Result<Rules, Report> {
+    let source = |(at, text): (usize, &&str)| Source {
+        name: format!("rules/{}.yaml", ["a", "b", "c"][at]),
+        text: (*text).to_owned(),
+    };
+    Rules::from_sources(files.iter().enumerate().map(source).collect())
+}
+
+#[test]
+fn diagnostics_read_as_the_table_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules/testdata/diagnostics.txt");
+    let table = std::fs::read_to_string(&path).unwrap();
+    let mut found = String::new();
+    let mut codes = HashSet::new();
+    for case in table.split(TITLE).skip(1) {
+        let (title, rest) = case.split_once('\n').unwrap();
+        let (input, _) = rest.split_once(REPORT).unwrap();
+        let files: Vec<_> = input.split(NEXT_FILE).collect();
+        let report = load(&files).expect_err(title);
+        codes.extend(report.diagnostics.iter().map(|one| one.code));
+        let spans = report.diagnostics.iter().map(|one| one.place);
+        assert!(spans.into_iter().all(|place| matches!(place, Place::At(_))));
+        write!(found, "{TITLE}{title}\n{input}{REPORT}{report}\n").unwrap();
+    }
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    } else {
+        for (found, expected) in found.split(TITLE).zip(table.split(TITLE)) {
+            assert_eq!(found, expected);
+        }
+    }
+    // Those need files, see `files.rs`.
+    codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
+    // Only real patterns have settings that conflict.
+    codes.insert(Code::ConflictingSettings);
+    let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
+}
+
+#[test]
+fn json_has_what_an_editor_needs() {
+    let report = load(&["version: 1\nrules:\n  - name: é\n    tests: 1\n"]).unwrap_err();
+    let json = report.to_json();
+    let keys: Vec<_> = json[0].as_object().unwrap().keys().cloned().collect();
+    let expected = ["code", "column", "file", "help", "line", "message", "severity"];
+    assert_eq!(keys, expected);
+    assert_eq!(json[0]["file"], "rules/a.yaml");
+    assert_eq!(json.as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn the_example_of_the_rule_language_loads() {
+    let rules = load(&[r#"
+version: 1
+rules:
+  - name: orders-no-blind-replace
+    why: Two services save whole orders; the second erases the first one's fields.
+    namespace: [shop.orders, "*.invoices", "arch*.*"]
+    mode: enforce
+    except: { apps: [migrator-*], users: [admin.root] }
+    unguardable: reject
+    replacement: { unguarded: reject }
+    tests:
+      - given: 'db.orders.replaceOne({_id: 1}, {status: "paid"})'
+        expect: rejected
+        as: { app: migrator-1, user: admin.root }
+        at: 2026-01-31T12:00:00Z
+      - given: 'db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})'
+        becomes: 'db.orders.updateOne({_id: 1}, {})'
+"#])
+    .unwrap();
+    let [rule] = rules.rules() else { panic!() };
+    assert_eq!(rule.location.to_string(), "rules/a.yaml:4:5");
+    assert_eq!(rule.tests.len(), 2);
+    assert_eq!(rule.tests[0].at.unwrap().timestamp_millis(), 1_769_860_800_000);
+    assert!(rule.except.covers(Some("migrator-7"), []));
+    assert!(rule.except.covers(None, [("admin", "root")]));
+    assert!(!rule.except.covers(Some("shop"), [("shop", "root")]));
+}
+
+fn visit(node: &Node, see: &mut impl FnMut(&Node)) {
+    see(node);
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| visit(item, see)),
+        Value::Map(entries) => entries.iter().for_each(|(_, value)| visit(value, see)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_span_is_known_and_covers_its_text() {
+    let text = "\u{feff}# é\r\nversion: 1\r\nrules:\r\n  - name: 'é'\r\n    why: |\r\n      two\r\n      lines\r\n    \
+                flow: {é: [1, 2.5, true], \"k\": ~}\r\n    none:\r\n";
+    let text = text.replace("- name: 'é'", "- name: 'é' # note\r\n    \"q\": \"x\"");
+    let source = Source { name: "a".to_owned(), text: text.clone() };
+    let sources = Sources::new(vec![source]);
+    let tree = yaml::parse(FileId(0), &text).unwrap();
+    let mut seen = Vec::new();
+    visit(&tree, &mut |node| {
+        assert!(node.span.start >= 3, "{node:?}");
+        assert!(text.is_char_boundary(node.span.start as usize), "{node:?}");
+        if let Value::Map(entries) = &node.value {
+            for (key, _) in entries {
+                let written = sources.slice(key.span);
+                assert_eq!(written.trim_matches('"'), key.text);
+            }
+        }
+        let at = sources.location(node.span);
+        seen.push(format!("{}:{} {}", at.line, at.column, sources.slice(node.span)));
+    });
+    let seen: Vec<_> = seen.iter().map(|one| one.trim_end()).collect();
+    // Block lists and mappings, which end with their last value, are told by their start alone.
+    let starts = ["2:1 version: 1", "4:3 - name", "4:5 name"];
+    let values = [
+        "2:10 1",
+        "4:11 'é'",
+        "5:10 \"x\"",
+        "7:7 two\r\n      lines",
+        "9:11 {é: [1, 2.5, true], \"k\": ~}",
+        "9:15 [1, 2.5, true]",
+        "9:16 1",
+        "9:19 2.5",
+        "9:24 true",
+        "9:36 ~",
+        "10:9",
+    ];
+    let (blocks, leaves): (Vec<&str>, Vec<&str>) =
+        seen.iter().partition(|one| starts.iter().any(|start| one.starts_with(start)));
+    assert_eq!(blocks.len(), starts.len());
+    assert!(blocks.iter().all(|block| block.ends_with("none")));
+    assert_eq!(leaves, values);
+}
+
+#[test]
+fn hostile_files_return_fast() {
+    let aliases = "a: &a [x]\n".repeat(10_000);
+    let quotes = "\"".repeat(200_000);
+    for text in [
+        "[".repeat(200_000),
+        "{a: ".repeat(50_000),
+        "- ".repeat(100_000),
+        "? ".repeat(100_000),
+        "a".repeat(4_000_000),
+        "!".repeat(200_000),
+        "\u{0}".repeat(200_000),
+        "- x\n".repeat(50_000),
+        "#".repeat(8_000_000),
+        "#".repeat(9_000_000),
+        aliases,
+        quotes,
+    ] {
+        let started = Instant::now();
+        let report = load(&[&text]).unwrap_err();
+        let rendered = report.render(false);
+        let took = started.elapsed();
+        let start: String = text.chars().take(8).collect();
+        assert!(took < Duration::from_secs(10), "{start}: {took:?}");
+        assert!(rendered.len() < 10_000, "{start}: {}", rendered.len());
+    }
+}

@@ -4,9 +4,10 @@
 //! engine finds out when `docward test` runs them.
 
 use super::code::Code;
+use super::context::{Located, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::node::Node;
-use super::reader::{Located, MapReader, ReadContext};
+use super::reader::MapReader;
 use super::rule::{Expectation, RuleTest};
 
 /// The entries of `tests` that are whole; mistakes are reported.
@@ -28,14 +29,7 @@ fn read(node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
     let at = test.text("at");
     let at = at.and_then(|at| read_time(&at, test.context()));
     test.finish();
-    Some(RuleTest {
-        given: given?,
-        expect: expect?,
-        app,
-        user,
-        at,
-        span: node.span,
-    })
+    Some(RuleTest { given: given?, expect: expect?, app, user, at, span: node.span })
 }
 
 fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
@@ -72,14 +66,9 @@ fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<Stri
     let app = client.text("app").map(|app| app.value);
     let user = client.text("user");
     if let Some(user) = user.as_ref().filter(|user| !user.contains('.')) {
-        let message = format!(
-            "`{}` does not say which database the user is of",
-            user.value
-        );
+        let message = format!("`{}` does not say which database the user is of", user.value);
         let mistake = Diagnostic::error(Code::InvalidTest, user.span, message);
-        client
-            .context()
-            .push(mistake.help("write \"authDb.user\": \"admin.root\""));
+        client.context().push(mistake.help("write \"authDb.user\": \"admin.root\""));
     }
     client.finish();
     (app, user.map(|user| user.value))

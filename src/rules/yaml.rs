@@ -20,8 +20,9 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 /// How deep a rule file may be nested. The language itself needs eight levels; the tree is walked
 /// by recursion, so this also bounds the stack.
 const MAX_DEPTH: usize = 16;
-/// Values in one file: as many as [`MAX_FILE_BYTES`] of real rules hold, and a bound on memory.
-const MAX_NODES: usize = 1 << 20;
+/// Values in one file; a rule has ten to forty. With [`MAX_FILE_BYTES`] this bounds the memory and
+/// time a file takes.
+const MAX_NODES: usize = 1 << 18;
 
 /// Reads the one document in `text`. An empty file, or one of comments only, is [`Value::Null`].
 ///
@@ -141,20 +142,31 @@ impl Converter<'_> {
         let mut span = span_of(self.file, self.text, Some(raw.referenced));
         let value = match raw.value {
             RawValue::Leaf(value) => value,
-            RawValue::List(items) => {
-                Value::List(items.into_iter().map(|item| self.node(item)).collect())
-            }
-            RawValue::Map(entries) => {
-                Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect())
-            }
+            RawValue::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
+            RawValue::Map(entries) => Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
         };
         let last = match &value {
             Value::List(items) => items.last(),
             Value::Map(entries) => entries.last().map(|(_, node)| node),
             _ => None,
         };
-        span.end = span.end.max(last.map_or(0, |node| node.span.end));
+        if let Some(last) = last {
+            span.end = self.end_after(span.start, last.span.end);
+        }
         Node { span, value }
+    }
+
+    /// The end of a list or mapping whose last value ends at `end`: after the bracket, if it began
+    /// with one. Only spaces, commas and comments stand between.
+    fn end_after(&self, start: u32, end: u32) -> u32 {
+        let bracket = match self.text.as_bytes().get(start as usize) {
+            Some(b'[') => ']',
+            Some(b'{') => '}',
+            _ => return end,
+        };
+        let rest = self.text.get(end as usize..).unwrap_or_default();
+        let length = rest.find(bracket).map_or(0, |at| at + 1);
+        clamp(end as u64 + length as u64, self.text)
     }
 
     fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (Key, Node) {
@@ -175,9 +187,7 @@ fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
     }
     let byte_at = |character: u64| {
         let index = usize::try_from(character).unwrap_or(usize::MAX);
-        text.char_indices()
-            .nth(index)
-            .map_or(text.len(), |(at, _)| at)
+        text.char_indices().nth(index).map_or(text.len(), |(at, _)| at)
     };
     let start = byte_at(span.offset());
     let end = byte_at(span.offset().saturating_add(span.len()));
@@ -200,11 +210,7 @@ impl Explanation {
     fn new(code: Code, message: impl Into<String>, help: &'static str) -> Self {
         let message = message.into();
         let help = Some(help);
-        Self {
-            code,
-            message,
-            help,
-        }
+        Self { code, message, help }
     }
 
     fn of(error: &Error) -> Self {
@@ -236,13 +242,17 @@ impl Explanation {
                 format!("`{value}` is no finite number"),
                 "quote it if it is meant as text",
             ),
-            other => Self {
-                code: Code::Syntax,
-                message: serde_yaml::DefaultMessageFormatter
-                    .format_message(other)
-                    .into_owned(),
-                help: None,
-            },
+            other => Self::of_syntax(other),
+        }
+    }
+
+    fn of_syntax(error: &Error) -> Self {
+        let message = serde_yaml::DefaultMessageFormatter.format_message(error);
+        let second_colon = message.starts_with("mapping values are not allowed");
+        Self {
+            code: Code::Syntax,
+            help: second_colon.then_some("put text that has `: ` in it in quotes, or look at the indentation"),
+            message: message.into_owned(),
         }
     }
 

@@ -39,9 +39,8 @@ pub fn pipeline(stages: Document<'_>, field: &str) -> Option<Vec<u8>> {
 
 /// Stages that only choose and order documents, or must come first: `$unset` goes behind them, so that they
 /// still use the collection's indexes.
-const LEADING: [&[u8]; 9] = [
-    b"$match", b"$sort", b"$limit", b"$skip", b"$sample", b"$geoNear", b"$search", b"$searchMeta", b"$vectorSearch",
-];
+const LEADING: [&[u8]; 9] =
+    [b"$match", b"$sort", b"$limit", b"$skip", b"$sample", b"$geoNear", b"$search", b"$searchMeta", b"$vectorSearch"];
 
 /// First stages whose output is not the collection's documents.
 const NO_DOCUMENTS: [&[u8]; 6] =
@@ -109,7 +108,9 @@ fn refers(path: &[u8], field: &str) -> bool {
     if is_or_below(path, field) {
         return true;
     }
-    let variable = path.strip_prefix(b"$").and_then(|path| path.iter().position(|b| *b == b'.').and_then(|dot| path.get(dot + 1..)));
+    let variable = path
+        .strip_prefix(b"$")
+        .and_then(|path| path.iter().position(|b| *b == b'.').and_then(|dot| path.get(dot + 1..)));
     variable.is_some_and(|path| is_or_below(path, field))
 }
 
@@ -135,12 +136,20 @@ mod tests {
             let ours = projection(Some(Document::parse(&raw).unwrap()), "lm");
             assert_eq!(ours, Some(bytes(after)), "{before}");
         };
-        for excluding in [doc! {}, doc! {"a": 0}, doc! {"_id": 0}, doc! {"a": {"$slice": 1}}, doc! {"a": {"b": false}}] {
+        for excluding in [doc! {}, doc! {"a": 0}, doc! {"_id": 0}, doc! {"a": {"$slice": 1}}, doc! {"a": {"b": false}}]
+        {
             hidden(excluding.clone(), excluding);
         }
         for kept in [
-            doc! {"a": 1}, doc! {"_id": 1}, doc! {"_id": 0, "a": true}, doc! {"lm": 1}, doc! {"lm.a": 1}, doc! {"lm": 0},
-            doc! {"x": "$a"}, doc! {"a": {"$elemMatch": {"b": 1}}}, doc! {"a": {"b": 1}},
+            doc! {"a": 1},
+            doc! {"_id": 1},
+            doc! {"_id": 0, "a": true},
+            doc! {"lm": 1},
+            doc! {"lm.a": 1},
+            doc! {"lm": 0},
+            doc! {"x": "$a"},
+            doc! {"a": {"$elemMatch": {"b": 1}}},
+            doc! {"a": {"b": 1}},
         ] {
             let raw = bytes(kept.clone());
             assert_eq!(projection(Some(Document::parse(&raw).unwrap()), "lm"), None, "{kept}");
@@ -155,7 +164,11 @@ mod tests {
             let document = Document::parse(&raw).unwrap();
             pipeline(document.get("p").unwrap().as_array().unwrap(), "lm").map(|array| {
                 let wrapped = document_with_array(&array);
-                bson::Document::try_from(RawDocumentBuf::from_bytes(wrapped).unwrap()).unwrap().get_array("p").unwrap().clone()
+                bson::Document::try_from(RawDocumentBuf::from_bytes(wrapped).unwrap())
+                    .unwrap()
+                    .get_array("p")
+                    .unwrap()
+                    .clone()
             })
         };
         let stages = |documents: &[bson::Document]| documents.iter().cloned().map(bson::Bson::from).collect::<Array>();
@@ -165,8 +178,12 @@ mod tests {
             Some(stages(&[doc! {"$match": {"a": 1}}, doc! {"$unset": "lm"}, doc! {"$group": {"_id": null_id()}}]))
         );
         for kept in [
-            doc! {"$match": {"lm.a": 1}}, doc! {"$project": {"t": "$lm"}}, doc! {"$project": {"t": "$$ROOT.lm.a"}},
-            doc! {"$collStats": {}}, doc! {"$changeStream": {}}, doc! {"$unset": ["lm"]},
+            doc! {"$match": {"lm.a": 1}},
+            doc! {"$project": {"t": "$lm"}},
+            doc! {"$project": {"t": "$$ROOT.lm.a"}},
+            doc! {"$collStats": {}},
+            doc! {"$changeStream": {}},
+            doc! {"$unset": ["lm"]},
         ] {
             assert_eq!(run(stages(&[kept.clone()])), None, "{kept}");
         }

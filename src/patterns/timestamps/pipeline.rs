@@ -18,8 +18,6 @@ pub(super) enum Change<'v> {
     /// The server's clock.
     Now,
     Add(Value<'v>),
-    /// A plain value in a document that is being built.
-    Constant(Value<'v>),
 }
 
 /// The writes of a statement by path; no path is written twice or inside another.
@@ -29,7 +27,7 @@ pub(super) struct Tree<'v> {
 }
 
 #[derive(Debug)]
-pub(super) enum Child<'v> {
+enum Child<'v> {
     Leaf { change: Change<'v>, stamp: Option<String> },
     Inner(Tree<'v>),
 }
@@ -51,7 +49,10 @@ impl<'v> Tree<'v> {
         if self.try_insert(path, change, stamp) {
             return Ok(());
         }
-        Err(Rejection::new(format!("it writes '{path}' twice, or writes a field inside it too"), "Write each path once."))
+        Err(Rejection::new(
+            format!("it writes '{path}' twice, or writes a field inside it too"),
+            "Write each path once.",
+        ))
     }
 
     fn try_insert(&mut self, path: &str, change: Change<'v>, stamp: Option<String>) -> bool {
@@ -70,8 +71,15 @@ impl<'v> Tree<'v> {
         }
     }
 
-    pub(super) fn each(&self, mut visit: impl FnMut(&str, &Child<'v>)) {
-        self.children.iter().for_each(|(name, child)| visit(name, child));
+    /// Writes the values that are set as plain nested documents.
+    pub(super) fn write_values(&self, w: &mut Writer<'_>) {
+        for (name, child) in &self.children {
+            match child {
+                Child::Leaf { change: Change::Set(value), .. } => w.value(name, *value),
+                Child::Leaf { .. } => {}
+                Child::Inner(tree) => w.nested(name, |w| tree.write_values(w)),
+            }
+        }
     }
 
     /// Every write that would create its path.
@@ -96,7 +104,7 @@ pub(super) fn update_stage<'a>(
     let clock = Clock { time: time.as_value(), type_name };
     CowDocument::build(|w| {
         w.nested("$set", |w| {
-            tree.each(|name, child| write_child(w.slot(name), name, child, clock));
+            tree.children.iter().for_each(|(name, child)| write_child(w.slot(name), name, child, clock));
             for stamp in stamps {
                 cond(
                     w.slot(stamp),
@@ -143,7 +151,7 @@ fn write_child(slot: Slot<'_>, path: &str, child: &Child<'_>, clock: Clock<'_>) 
 
 fn write_change(slot: Slot<'_>, path: &str, change: Change<'_>) {
     match change {
-        Change::Set(value) | Change::Constant(value) => match value.kind {
+        Change::Set(value) => match value.kind {
             Kind::String | Kind::Document | Kind::Array => slot.nested(|w| w.value("$literal", value)),
             _ => slot.value(value),
         },
@@ -191,7 +199,9 @@ fn created(w: &mut Writer<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
     w.nested("$let", |w| {
         w.nested("vars", |w| {
             w.nested("created", |w| {
-                tree.each(|name, child| write_child(w.slot(name), &format!("{path}.{name}"), child, clock));
+                for (name, child) in &tree.children {
+                    write_child(w.slot(name), &format!("{path}.{name}"), child, clock);
+                }
             });
         });
         cond(
@@ -270,7 +280,11 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
                     w.nested("then", sum);
                 });
             });
-            failure(w.slot("default"), &format!("cannot increment field '{path}', which is too large or of type "), path);
+            failure(
+                w.slot("default"),
+                &format!("cannot increment field '{path}', which is too large or of type "),
+                path,
+            );
         });
     });
 }
@@ -310,12 +324,7 @@ fn failure(slot: Slot<'_>, text: &str, path: &str) {
     });
 }
 
-fn cond(
-    slot: Slot<'_>,
-    test: impl FnOnce(Slot<'_>),
-    then: impl FnOnce(Slot<'_>),
-    otherwise: impl FnOnce(Slot<'_>),
-) {
+fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>), otherwise: impl FnOnce(Slot<'_>)) {
     slot.nested(|w| {
         w.array("$cond", |a| {
             test(a.slot());

@@ -1,0 +1,89 @@
+//! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
+
+mod check;
+mod config;
+mod serve;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+use crate::patterns::RuleSet;
+
+/// Bad configuration: `EX_USAGE` of sysexits.
+pub const EXIT_USAGE: u8 = 64;
+
+/// A MongoDB wire-protocol proxy that enforces data-modelling patterns.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Arguments {
+    /// Form of the log lines on stderr; RUST_LOG chooses what is logged.
+    #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Stand between clients and the upstream deployment.
+    Serve(serve::Arguments),
+    /// Load rules as serve would, and say what is wrong with them.
+    Check(check::Arguments),
+}
+
+impl Command {
+    /// Runs to the end.
+    pub fn run(self) -> ExitCode {
+        match self {
+            Self::Serve(arguments) => serve::run(arguments),
+            Self::Check(arguments) => check::run(&arguments),
+        }
+    }
+}
+
+/// Logs to stderr; stdout belongs to what a command prints.
+pub fn start_logging(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+/// Loads rule files and folders; prints what is wrong with them to stderr.
+///
+/// # Errors
+/// The exit code, after the diagnostics have been printed.
+fn load_rules(paths: &[PathBuf]) -> Result<Arc<RuleSet>, ExitCode> {
+    if paths.is_empty() {
+        return Ok(Arc::default());
+    }
+    let coloured = std::io::stderr().is_terminal();
+    match RuleSet::load(paths) {
+        Ok(rules) => {
+            if !rules.warnings().is_empty() {
+                eprint!("{}", rules.warnings().render(coloured));
+            }
+            Ok(Arc::new(rules))
+        }
+        Err(report) => {
+            eprint!("{}", report.render(coloured));
+            Err(ExitCode::from(EXIT_USAGE))
+        }
+    }
+}

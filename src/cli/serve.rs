@@ -1,0 +1,146 @@
+//! `docward serve`: configuration valid before anything listens, every address printed, then traffic until
+//! a signal asks to drain.
+
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use arc_swap::ArcSwap;
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::config::ConfigFile;
+use super::{EXIT_USAGE, load_rules};
+use crate::patterns::RuleSet;
+use crate::proxy::{Config, Proxy, Upstream};
+use crate::service::{MongoService, Service};
+
+/// Defaults of what neither a flag nor the configuration file says.
+const LISTEN: &str = "127.0.0.1:27018";
+const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
+
+/// As typed.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// YAML file with the same keys as these flags; a flag wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Host name that hello answers name instead of the address listened on.
+    #[arg(long, value_name = "NAME")]
+    advertise: Option<String>,
+    /// Connection string of the deployment to guard [default: mongodb://127.0.0.1:27017].
+    #[arg(long, value_name = "URI")]
+    upstream: Option<String>,
+    /// Connection string for docward's own questions [default: upstream, without its credentials].
+    #[arg(long, value_name = "URI")]
+    service: Option<String>,
+    /// Rule file, or folder of them; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    rules: Vec<PathBuf>,
+}
+
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let settings = match settings(arguments) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    };
+    let rules = match load_rules(&settings.rules) {
+        Ok(rules) => rules,
+        Err(code) => return code,
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
+    };
+    runtime.block_on(async {
+        let (config, service) = match configure(&settings).await {
+            Ok(configured) => configured,
+            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+        };
+        match serve(config, rules, service).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&format!("{error:#}"), 1),
+        }
+    })
+}
+
+/// The flags over the file.
+fn settings(arguments: Arguments) -> Result<ConfigFile> {
+    let file = arguments.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+    Ok(ConfigFile {
+        listen: arguments.listen.or(file.listen),
+        advertise: arguments.advertise.or(file.advertise),
+        upstream: arguments.upstream.or(file.upstream),
+        service: arguments.service.or(file.service),
+        rules: if arguments.rules.is_empty() { file.rules } else { arguments.rules },
+    })
+}
+
+fn fail(message: &str, code: u8) -> ExitCode {
+    eprintln!("docward: {message}");
+    ExitCode::from(code)
+}
+
+async fn configure(settings: &ConfigFile) -> Result<(Config, MongoService)> {
+    let uri = settings.upstream.as_deref().unwrap_or(UPSTREAM);
+    let upstream = Upstream::parse(uri).await.context("--upstream")?;
+    let service = match &settings.service {
+        Some(uri) => MongoService::parse(uri).await,
+        None => MongoService::parse_without_credentials(uri).await,
+    };
+    let config = Config {
+        listen: resolve(settings.listen.as_deref().unwrap_or(LISTEN))?,
+        advertise: settings.advertise.as_deref().map(host_name).transpose()?,
+        upstream,
+    };
+    let service = service.map_err(|error| anyhow!("--service: {}", error.kind))?;
+    Ok((config, service))
+}
+
+fn resolve(listen: &str) -> Result<SocketAddr> {
+    let addresses = listen.to_socket_addrs();
+    let mut addresses =
+        addresses.with_context(|| format!("--listen {listen}: write HOST:PORT, for example 127.0.0.1:27018"))?;
+    match addresses.next() {
+        Some(address) => Ok(address),
+        None => bail!("--listen {listen}: the name has no address; write an IP address instead"),
+    }
+}
+
+fn host_name(advertise: &str) -> Result<String> {
+    let bare = advertise.parse::<std::net::Ipv6Addr>().is_ok();
+    let valid = bare || !(advertise.is_empty() || advertise.contains([':', '/', ',', '@', ' ']));
+    ensure!(
+        valid,
+        "--advertise {advertise}: write the host name only, for example proxy.example.com; the ports are those listened on"
+    );
+    Ok(advertise.to_owned())
+}
+
+async fn serve(config: Config, rules: Arc<RuleSet>, service: impl Service) -> Result<()> {
+    // Before anything listens: a signal that comes early must not be lost.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let proxy = Proxy::bind(config, Arc::new(ArcSwap::new(rules)), Arc::new(service)).await?;
+    let mut stdout = std::io::stdout().lock();
+    for address in proxy.addresses() {
+        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
+    }
+    stdout.flush().context("cannot print to stdout")?;
+    drop(stdout);
+    proxy
+        .serve(async {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+            }
+        })
+        .await;
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
+
+use super::lookup::{Found, Lease, Maximum, Start};
+use crate::command::{Command, Namespace, Reply};
+use crate::document::{Document, Lookup as At, Path, Value, Writer};
+use crate::patterns::{Pattern, Rule};
+use crate::wire::op_msg;
+
+/// The server's DuplicateKey.
+const DUPLICATE_KEY: i64 = 11000;
+
+/// The lease that `count` statements on `namespace` need.
+pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Option<Lease> {
+    let Pattern::Sequence(sequence) = &rule.pattern else { return None };
+    let (database, collection) = match sequence.collection.split_once('.') {
+        Some((database, collection)) => (database, collection),
+        None => (namespace.database, sequence.collection.as_str()),
+    };
+    Some(Lease {
+        database: database.to_owned(),
+        collection: collection.to_owned(),
+        counter: sequence.counter.clone(),
+        count: u32::try_from(count).ok()?,
+        block: sequence.block,
+        start: sequence.start,
+        guarded: Maximum {
+            database: namespace.database.to_owned(),
+            collection: namespace.collection.to_owned(),
+            field: sequence.field().as_str().to_owned(),
+        },
+    })
+}
+
+/// The number that follows the largest one.
+pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> i64 {
+    let start = match &rule.pattern {
+        Pattern::Sequence(sequence) => sequence.start,
+        _ => Start::AfterMax,
+    };
+    match (maximum, start) {
+        (Some(maximum), Start::At(start)) => maximum.saturating_add(1).max(start),
+        (Some(maximum), Start::AfterMax) => maximum.saturating_add(1),
+        (None, Start::At(start)) => start,
+        (None, Start::AfterMax) => 1,
+    }
+}
+
+/// Whether a write error says that the sequence's own unique index has the number already.
+pub(super) fn is_taken(rule: &Rule, error: Document<'_>) -> bool {
+    let Pattern::Sequence(sequence) = &rule.pattern else { return false };
+    let keys = error.get("keyPattern").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    is_duplicate_key(error) && keys.elements().any(|key| key.key == sequence.field().as_str().as_bytes())
+}
+
+pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
+    error.get("code").and_then(Value::as_integer) == Some(DUPLICATE_KEY)
+}
+
+/// A find for the maximum, inside the client's transaction.
+pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction_begun: bool) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            w.string("find", &maximum.collection);
+            // Comparison keeps to numbers, where sorting alone would put dates and strings above them.
+            w.nested("filter", |w| w.nested(&maximum.field, |w| w.double("$gte", f64::NEG_INFINITY)));
+            w.nested("sort", |w| w.int32(&maximum.field, -1));
+            w.nested("projection", |w| {
+                w.int32(&maximum.field, 1);
+                if maximum.field != "_id" {
+                    w.int32("_id", 0);
+                }
+            });
+            w.int32("limit", 1);
+            w.boolean("singleBatch", true);
+            for element in command.body.elements() {
+                match element.key {
+                    b"lsid" | b"txnNumber" | b"autocommit" | b"$clusterTime" => w.element(element),
+                    b"startTransaction" | b"readConcern" if !transaction_begun => w.element(element),
+                    _ => {}
+                }
+            }
+            w.string("$db", &maximum.database);
+        });
+    });
+    writer.finish()
+}
+
+/// The answer to [`find_maximum`]; `Err` when the server refused it.
+pub(super) fn read_maximum(reply: &[u8], field: &str) -> Result<Found, ()> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok).ok_or(())?;
+    let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
+    let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
+    let value = first.and_then(|document| match Path::parse(field)?.lookup(document) {
+        At::Found(value) => value.as_integer(),
+        At::Missing | At::Blocked(_) => None,
+    });
+    Ok(Found::Maximum(value))
+}

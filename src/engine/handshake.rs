@@ -1,0 +1,329 @@
+//! hello and its older names (isMaster, ismaster), by OP_MSG and OP_QUERY: what docward changes in the request
+//! and in every reply to it, so that drivers stay on the proxy and send nothing it cannot read.
+//!
+//! Drivers believe the addresses in the reply, not their connection string (the driver specification
+//! "Server Discovery And Monitoring"). Pure; who the members are is handed in. Next: [`crate::proxy`].
+
+use super::Session;
+use crate::document::{self, Document, Kind, Malformed, Value, Writer, edit};
+use crate::wire::header::patch_length;
+use crate::wire::op_msg::{self, Message};
+use crate::wire::op_query::{Query, reply_document};
+use crate::wire::{Header, OpCode, WireError};
+
+/// Why a hello or its reply cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("a handshake message cannot be parsed: {0}")]
+    Wire(#[from] WireError),
+    #[error("a handshake message holds bytes that are no BSON document: {0}")]
+    Document(#[from] Malformed),
+    #[error("a handshake came as {0:?}; only OP_MSG, OP_QUERY and OP_REPLY can be")]
+    OpCode(OpCode),
+}
+
+/// Under which address clients reach each member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressMap {
+    own: String,
+    members: Vec<(String, String)>,
+}
+
+impl AddressMap {
+    /// `own`: "host:port" of the listener the client came through. The member that answers is mapped to it
+    /// whatever it calls itself, because its own name (`me`) may differ from the address docward dials.
+    pub fn new(own: String) -> Self {
+        Self { own, members: Vec::new() }
+    }
+
+    /// `name`: "host:port" as the replica set's configuration says it. Host names know no case.
+    pub fn add(&mut self, name: String, advertised: String) {
+        self.members.push((name, advertised));
+    }
+
+    fn advertised(&self, name: &[u8], me: Option<&[u8]>) -> Option<&str> {
+        if me.is_some_and(|me| me.eq_ignore_ascii_case(name)) {
+            return Some(&self.own);
+        }
+        let known = self.members.iter().find(|(member, _)| member.as_bytes().eq_ignore_ascii_case(name));
+        known.map(|(_, advertised)| advertised.as_str())
+    }
+}
+
+/// Takes the compressors out of a hello (compressed messages are not inspected) and leaves the rest byte for
+/// byte; `None` when there is nothing to take out. Notes in `session` who is talking.
+///
+/// # Errors
+/// [`HandshakeError`]: the frame is not to be passed on.
+pub fn rewrite_request(frame: &[u8], session: &mut Session) -> Result<Option<Vec<u8>>, HandshakeError> {
+    match Header::of_frame(frame)?.op_code {
+        OpCode::Msg => {
+            let message = Message::parse(frame)?;
+            let hello = Document::parse(message.body)?;
+            note(hello, session);
+            Ok(hello.get(COMPRESSION).map(|_| with_body(&message, &edit::without(hello, COMPRESSION))))
+        }
+        OpCode::Query => {
+            let query = Query::parse(frame)?;
+            let outer = Document::parse(query.document)?;
+            let hello = unwrapped(outer);
+            note(hello, session);
+            Ok(hello.get(COMPRESSION).map(|_| {
+                let inner = edit::without(hello, COMPRESSION);
+                query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })
+            }))
+        }
+        other => Err(HandshakeError::OpCode(other)),
+    }
+}
+
+const COMPRESSION: &str = "compression";
+
+/// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
+const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
+
+fn unwrapped(outer: Document<'_>) -> Document<'_> {
+    let first = outer.first().filter(|first| WRAPPERS.contains(&first.key));
+    first.and_then(|first| first.value.as_document()).unwrap_or(outer)
+}
+
+fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
+    document::document(|w| {
+        for (index, mut element) in outer.elements().enumerate() {
+            if index == 0 {
+                element.value = Value { kind: Kind::Document, bytes: inner };
+            }
+            w.element(element);
+        }
+    })
+}
+
+fn note(hello: Document<'_>, session: &mut Session) {
+    let client = hello.get("client").and_then(Value::as_document);
+    let application = client.and_then(|client| client.get("application")).and_then(Value::as_document);
+    if let Some(name) = application.and_then(|application| application.get("name")).and_then(Value::as_str) {
+        session.app_name = Some(name.to_owned());
+    }
+    if hello.get("speculativeAuthenticate").is_some() {
+        session.users = None;
+    }
+}
+
+/// Rewrites the member addresses in a reply to a hello; `None` when it names none (a standalone, a mongos).
+/// A member that `addresses` does not know is hidden: drivers would leave the proxy for it.
+///
+/// # Errors
+/// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
+pub fn rewrite_reply(frame: &[u8], addresses: &AddressMap) -> Result<Option<Vec<u8>>, HandshakeError> {
+    match Header::of_frame(frame)?.op_code {
+        OpCode::Msg => {
+            let message = Message::parse(frame)?;
+            let body = rewrite_hello(Document::parse(message.body)?, addresses);
+            Ok(body.map(|body| with_body(&message, &body)))
+        }
+        OpCode::Reply => {
+            let stored = reply_document(frame)?;
+            let Some(body) = rewrite_hello(Document::parse(stored)?, addresses) else {
+                return Ok(None);
+            };
+            // reply_document checked that the document lies behind the fixed fields, and a reply to a
+            // command has only one.
+            let fixed = frame.len().saturating_sub(stored.len());
+            let mut out = frame.get(..fixed).unwrap_or_default().to_vec();
+            out.extend_from_slice(&body);
+            patch_length(&mut out);
+            Ok(Some(out))
+        }
+        other => Err(HandshakeError::OpCode(other)),
+    }
+}
+
+fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap) -> Option<Vec<u8>> {
+    if !reply.elements().any(|field| names_members(field.key)) {
+        return None;
+    }
+    let me = reply.get("me").and_then(Value::as_string_bytes);
+    Some(document::document(|w| {
+        for field in reply.elements() {
+            match field.key {
+                b"hosts" | b"passives" | b"arbiters" => rewrite_list(w, field.key, field.value, addresses, me),
+                b"primary" | b"me" => {
+                    let name = field.value.as_string_bytes();
+                    if let Some(advertised) = name.and_then(|name| addresses.advertised(name, me)) {
+                        w.string(field.key, advertised);
+                    }
+                }
+                b"compression" => {}
+                _ => w.element(field),
+            }
+        }
+    }))
+}
+
+fn names_members(key: &[u8]) -> bool {
+    matches!(key, b"hosts" | b"passives" | b"arbiters" | b"primary" | b"me" | b"compression")
+}
+
+fn rewrite_list(w: &mut Writer<'_>, key: &[u8], list: Value<'_>, addresses: &AddressMap, me: Option<&[u8]>) {
+    let Some(list) = list.as_array() else { return };
+    w.array(key, |a| {
+        list.values()
+            .filter_map(Value::as_string_bytes)
+            .filter_map(|name| addresses.advertised(name, me))
+            .for_each(|advertised| a.string(advertised));
+    });
+}
+
+/// The same message with another body; sections keep their order no further than the server cares.
+fn with_body(message: &Message<'_>, body: &[u8]) -> Vec<u8> {
+    let header = message.header;
+    let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 64);
+    writer.body(|out| out.extend_from_slice(body));
+    for sequence in &message.sequences {
+        writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
+    }
+    writer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{doc, raw::RawDocumentBuf};
+
+    use super::*;
+    use crate::wire::op_msg::{EXHAUST_ALLOWED, MORE_TO_COME};
+    use crate::wire::op_query::write_reply;
+
+    fn bytes(document: &bson::Document) -> Vec<u8> {
+        RawDocumentBuf::try_from(document).unwrap().into_bytes()
+    }
+
+    fn message(flags: u32, body: &bson::Document) -> Vec<u8> {
+        let mut writer = op_msg::Writer::new(11, 22, flags, 0);
+        writer.body(|out| out.extend_from_slice(&bytes(body)));
+        writer.finish()
+    }
+
+    fn query(document: &bson::Document) -> Vec<u8> {
+        let mut out = Vec::new();
+        Header::write(&mut out, 11, 0, OpCode::Query);
+        out.extend_from_slice(&[4, 0, 0, 0]);
+        out.extend_from_slice(b"admin.$cmd\0");
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(-1i32).to_le_bytes());
+        out.extend_from_slice(&bytes(document));
+        patch_length(&mut out);
+        out
+    }
+
+    fn addresses() -> AddressMap {
+        let mut map = AddressMap::new("proxy:1".into());
+        map.add("a:27017".into(), "proxy:1".into());
+        map.add("b:27017".into(), "proxy:2".into());
+        map
+    }
+
+    #[test]
+    fn compressors_are_taken_out_of_the_request_and_nothing_else() {
+        let with = doc! {
+            "hello": 1, "helloOk": true, "topologyVersion": {"counter": 6i64}, "maxAwaitTimeMS": 10_000, "loadBalanced": true,
+            "compression": ["zlib", "snappy"], "speculativeAuthenticate": {"saslStart": 1}, "$db": "admin",
+            "$clusterTime": {"clusterTime": bson::Timestamp { time: 1, increment: 2 }},
+        };
+        let mut without = with.clone();
+        without.remove("compression");
+        for (before, after) in [
+            (message(EXHAUST_ALLOWED, &with), message(EXHAUST_ALLOWED, &without)),
+            (query(&with), query(&without)),
+            (
+                query(&doc! {"$query": &with, "$readPreference": {}}),
+                query(&doc! {"$query": &without, "$readPreference": {}}),
+            ),
+        ] {
+            assert_eq!(rewrite_request(&before, &mut Session::default()), Ok(Some(after.clone())));
+            assert_eq!(rewrite_request(&after, &mut Session::default()), Ok(None));
+        }
+    }
+
+    #[test]
+    fn the_session_learns_who_is_talking() {
+        let hello = doc! {"isMaster": 1, "client": {"application": {"name": "shop"}, "driver": {"name": "x"}}};
+        for frame in [message(0, &hello), query(&hello)] {
+            let mut session = Session { users: Some(vec![("admin".into(), "bob".into())]), ..Session::default() };
+            assert_eq!(rewrite_request(&frame, &mut session), Ok(None));
+            assert_eq!(session.app_name.as_deref(), Some("shop"));
+            assert_eq!(session.users, Some(vec![("admin".into(), "bob".into())]));
+        }
+        let mut session = Session {
+            users: Some(vec![("admin".into(), "bob".into())]),
+            app_name: Some("shop".into()),
+            ..Session::default()
+        };
+        rewrite_request(&message(0, &doc! {"hello": 1, "speculativeAuthenticate": {}}), &mut session).unwrap();
+        assert_eq!((session.users, session.app_name.as_deref()), (None, Some("shop")));
+    }
+
+    #[test]
+    fn every_address_in_the_reply_is_mapped_or_removed() {
+        let before = doc! {
+            "topologyVersion": {"counter": 6i64}, "hosts": ["a:27017", "B:27017", "c:27017"], "passives": ["b:27017", "d:27017"],
+            "arbiters": ["e:27017"], "setName": "rs0", "isWritablePrimary": false, "secondary": true, "primary": "b:27017",
+            "me": "a:27017", "compression": ["zlib"], "maxWireVersion": 25, "ok": 1.0,
+        };
+        let after = doc! {
+            "topologyVersion": {"counter": 6i64}, "hosts": ["proxy:1", "proxy:2"], "passives": ["proxy:2"],
+            "arbiters": [], "setName": "rs0", "isWritablePrimary": false, "secondary": true, "primary": "proxy:2",
+            "me": "proxy:1", "maxWireVersion": 25, "ok": 1.0,
+        };
+        for flags in [0, MORE_TO_COME] {
+            assert_eq!(rewrite_reply(&message(flags, &before), &addresses()), Ok(Some(message(flags, &after))));
+        }
+        let (before, after) = (write_reply(1, 2, &bytes(&before)), write_reply(1, 2, &bytes(&after)));
+        assert_eq!(rewrite_reply(&before, &addresses()), Ok(Some(after)));
+    }
+
+    #[test]
+    fn the_member_that_answers_is_the_one_the_client_came_to_whatever_it_calls_itself() {
+        let before = doc! {"hosts": ["db.internal:27017"], "primary": "db.internal:27017", "me": "db.internal:27017"};
+        let after = doc! {"hosts": ["proxy:1"], "primary": "proxy:1", "me": "proxy:1"};
+        assert_eq!(rewrite_reply(&message(0, &before), &addresses()), Ok(Some(message(0, &after))));
+        let hidden = doc! {"hosts": ["a:27017"], "primary": "c:27017"};
+        let shown = doc! {"hosts": ["proxy:1"]};
+        assert_eq!(rewrite_reply(&message(0, &hidden), &addresses()), Ok(Some(message(0, &shown))));
+    }
+
+    #[test]
+    fn a_reply_without_addresses_stays_as_it_is() {
+        let standalone = doc! {"isWritablePrimary": true, "msg": "isdbgrid", "ok": 1.0};
+        assert_eq!(rewrite_reply(&message(0, &standalone), &addresses()), Ok(None));
+    }
+
+    #[test]
+    fn a_checksum_is_verified_and_dropped() {
+        let mut frame = message(0, &doc! {"hosts": ["a:27017"], "me": "a:27017"});
+        frame[16] = 1;
+        frame.extend_from_slice(&[0; 4]);
+        patch_length(&mut frame);
+        assert_eq!(rewrite_reply(&frame, &addresses()), Err(WireError::ChecksumMismatch.into()));
+        let covered = frame.len() - 4;
+        let sum = crc32c::crc32c(&frame[..covered]);
+        frame[covered..].copy_from_slice(&sum.to_le_bytes());
+        let expected = message(0, &doc! {"hosts": ["proxy:1"], "me": "proxy:1"});
+        assert_eq!(rewrite_reply(&frame, &addresses()), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let hello = message(0, &doc! {"hello": 1, "client": {"a": 1}});
+        for end in 0..hello.len() {
+            assert!(rewrite_request(&hello[..end], &mut Session::default()).is_err());
+            assert!(rewrite_reply(&hello[..end], &addresses()).is_err());
+        }
+        let mut compressed = hello.clone();
+        compressed[12..16].copy_from_slice(&2012i32.to_le_bytes());
+        assert_eq!(rewrite_reply(&compressed, &addresses()), Err(HandshakeError::OpCode(OpCode::Compressed)));
+        let mut inner = hello;
+        let at = inner.len() - 10;
+        inner[at] = 0x99;
+        assert!(matches!(rewrite_request(&inner, &mut Session::default()), Err(HandshakeError::Document(_))));
+    }
+}

@@ -1,0 +1,131 @@
+//! Statements before their rules: each goes through the rules of its namespace in the order of their phases,
+//! each rule seeing what the one before made of it.
+
+use smallvec::SmallVec;
+
+use super::Session;
+use super::observation::{Observations, Said};
+use crate::command::{Batch, Namespace, Statement};
+use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
+use crate::rules::{Mode, Unguardable};
+
+/// A statement and what becomes of it.
+#[derive(Debug)]
+pub(super) struct Judged<'r, 'a> {
+    /// As it would be sent.
+    pub(super) statement: Statement<'a>,
+    /// Set when it is not sent.
+    pub(super) refused: Option<Refused<'r>>,
+    /// Set when matching nothing is a conflict.
+    pub(super) on_no_match: Option<(&'r Rule, Conflict)>,
+    /// The rules that want to put a number in.
+    pub(super) sequences: SmallVec<[&'r Rule; 1]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Refused<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) rejection: Rejection,
+}
+
+/// How far a rule may go with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stance {
+    Enforce,
+    Shadow,
+    Except,
+}
+
+/// A namespace's rules with their stance towards one client, in the order they judge.
+pub(super) type Bench<'r> = SmallVec<[(&'r Rule, Stance); 4]>;
+
+/// The rules that concern a namespace.
+pub(super) fn bench<'r>(rules: &'r RuleSet, namespace: Namespace<'_>, session: &Session) -> Bench<'r> {
+    let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return Bench::new() };
+    found.iter().map(|rule| (rule, stance(rule, session))).collect()
+}
+
+/// Whether the stance of a rule cannot be told before the client's users are known.
+pub(super) fn asks_for_users(rules: &RuleSet, namespace: Namespace<'_>) -> bool {
+    let found = rules.rules_for(namespace.database, namespace.collection);
+    found.is_some_and(|found| found.iter().any(|rule| !rule.except.users.is_empty()))
+}
+
+fn stance(rule: &Rule, session: &Session) -> Stance {
+    let users = session.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
+    match rule.mode {
+        Mode::Shadow => Stance::Shadow,
+        _ if rule.except.covers(session.app_name.as_deref(), users) => Stance::Except,
+        _ => Stance::Enforce,
+    }
+}
+
+/// Judges every statement of a batch.
+pub(super) fn judge_batch<'r, 'a>(
+    batch: &Batch<'a>,
+    benches: &[Bench<'r>],
+    context: &Context<'_>,
+    observations: &mut Observations,
+) -> Vec<Judged<'r, 'a>> {
+    let none = Bench::new();
+    let judge = |statement: &Statement<'a>| {
+        let bench = benches.get(statement.namespace).unwrap_or(&none);
+        judge_statement(statement, batch.namespace(statement), bench, context, observations)
+    };
+    batch.statements.iter().map(judge).collect()
+}
+
+fn judge_statement<'r, 'a>(
+    statement: &Statement<'a>,
+    namespace: Namespace<'_>,
+    bench: &Bench<'r>,
+    context: &Context<'_>,
+    observations: &mut Observations,
+) -> Judged<'r, 'a> {
+    let mut judged =
+        Judged { statement: statement.clone(), refused: None, on_no_match: None, sequences: SmallVec::new() };
+    for (rule, stance) in bench {
+        let verdict = rule.pattern.judge(&judged.statement, context);
+        if let Some((said, reason)) = heard(&verdict, rule, *stance) {
+            observations.note(rule, &namespace, said, reason);
+        }
+        if *stance != Stance::Enforce {
+            continue;
+        }
+        match verdict {
+            Verdict::Forward => {}
+            Verdict::Rewrite(Rewrite { operation, on_no_match }) => {
+                judged.statement = judged.statement.with(operation);
+                judged.on_no_match = judged.on_no_match.or(on_no_match.map(|conflict| (*rule, conflict)));
+            }
+            Verdict::Allocate => judged.sequences.push(rule),
+            Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
+            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
+                judged.refused = Some(Refused { rule, rejection });
+                break;
+            }
+        }
+    }
+    judged
+}
+
+/// What is to be noted of a verdict.
+fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, &'v str)> {
+    let (changes, reason) = match verdict {
+        Verdict::Forward => return None,
+        Verdict::Rewrite(_) | Verdict::Allocate => (true, ""),
+        Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
+            return Some((Said::Allow, &rejection.reason));
+        }
+        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => (false, rejection.reason.as_str()),
+    };
+    let said = match (stance, changes) {
+        (Stance::Enforce, true) => Said::Rewrite,
+        (Stance::Enforce, false) => Said::Reject,
+        (Stance::Shadow, true) => Said::ShadowRewrite,
+        (Stance::Shadow, false) => Said::ShadowReject,
+        (Stance::Except, true) => Said::ExceptRewrite,
+        (Stance::Except, false) => Said::ExceptReject,
+    };
+    Some((said, reason))
+}

@@ -1,0 +1,314 @@
+//! One reply out of several: counts add up, indexes become the client's, docward's own errors stand among
+//! the server's.
+
+use super::allocation::is_duplicate_key;
+use super::judge::Refused;
+use super::refusal;
+use crate::command::{Command, Form, Namespace, Reply, Statement, error_reply};
+use crate::document::{Document, OwnedValue, Value, Writer, document};
+use crate::patterns::filter::equality;
+use crate::wire::op_msg;
+
+/// What has come back for the client's statements so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    n: i64,
+    modified: i64,
+    /// bulkWrite's own counts, in the order of [`BULK_COUNTS`].
+    bulk_counts: [i64; 5],
+    /// The client's index, and the `_id`.
+    upserted: Vec<(usize, OwnedValue)>,
+    /// The client's index, and the error's fields without it.
+    errors: Vec<(usize, Vec<u8>)>,
+    /// bulkWrite's results that are no errors, likewise.
+    results: Vec<(usize, Vec<u8>)>,
+    write_concern_error: Option<Vec<u8>>,
+    retried: Vec<i32>,
+    /// The fields of the last reply that are about the server rather than the statements.
+    server_fields: Vec<u8>,
+    found_nothing: bool,
+}
+
+const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
+/// What a reply says of the statements; all else is about the server (opTime, $clusterTime, ...).
+const STATEMENT_FIELDS: [&[u8]; 8] =
+    [b"n", b"nModified", b"upserted", b"writeErrors", b"writeConcernError", b"retriedStmtIds", b"ok", b"cursor"];
+
+impl Tally {
+    /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
+    /// them are left out: those are tried again.
+    pub(super) fn add(&mut self, reply: &Reply<'_>, form: Form, statements: &[usize]) {
+        self.note_reply(reply);
+        self.n += reply.count("n");
+        self.modified += reply.count("nModified");
+        for (total, name) in self.bulk_counts.iter_mut().zip(BULK_COUNTS) {
+            *total += reply.count(name);
+        }
+        let upserted = reply.body.get("upserted").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+        for entry in upserted.values().filter_map(Value::as_document) {
+            let index = place(entry, "index").and_then(|place| statements.get(place));
+            if let (Some(index), Some(id)) = (index, entry.get("_id")) {
+                self.upserted.push((*index, id.into()));
+            }
+        }
+        for (place, error) in errors_of(reply, form) {
+            if let Some(index) = statements.get(place) {
+                self.errors.push((*index, without_index(error)));
+            }
+        }
+        if form == Form::BulkWrite {
+            let results = first_batch(reply).values().filter_map(Value::as_document);
+            for result in results.filter(|result| !is_error(*result)) {
+                if let Some(index) = place(result, "idx").and_then(|place| statements.get(place)) {
+                    self.results.push((*index, without_index(result)));
+                }
+            }
+        }
+    }
+
+    /// Keeps what a reply says about the server.
+    pub(super) fn note_reply(&mut self, reply: &Reply<'_>) {
+        let about_server = |key: &[u8]| {
+            !STATEMENT_FIELDS.contains(&key) && key != b"nErrors" && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
+        };
+        self.server_fields = document(|w| {
+            reply.body.elements().filter(|element| about_server(element.key)).for_each(|element| w.element(element));
+        });
+        if let Some(error) = reply.body.get("writeConcernError").and_then(Value::as_document) {
+            self.write_concern_error = Some(error.as_bytes().to_vec());
+        }
+        let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+        self.retried.extend(retried.values().filter_map(Value::as_i32));
+    }
+
+    /// A findAndModify whose conflict is to be ignored.
+    pub(super) fn found_nothing(&mut self) {
+        self.found_nothing = true;
+    }
+
+    /// The smallest index with an error.
+    pub(super) fn first_error(&self) -> Option<usize> {
+        self.errors.iter().map(|(index, _)| *index).min()
+    }
+
+    /// Adds docward's own error.
+    pub(super) fn refuse(&mut self, index: usize, statement: &Statement<'_>, refused: &Refused<'_>, ns: Namespace<'_>) {
+        let error = document(|w| {
+            w.int32("code", refused.rejection.code);
+            w.string("errmsg", refusal::message(refused, statement.kind_name(), ns));
+            refusal::write_error_info(w, refused);
+        });
+        self.errors.push((index, error));
+    }
+
+    /// The client's reply.
+    pub(super) fn reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
+        self.errors.sort_by_key(|(index, _)| *index);
+        self.results.sort_by_key(|(index, _)| *index);
+        self.upserted.sort_by_key(|(index, _)| *index);
+        let response_to = command.message.header.request_id;
+        if let (Form::FindAndModify, Some((_, error))) = (form, self.errors.first()) {
+            return find_and_modify_error(command, checked(error));
+        }
+        let mut writer = op_msg::Writer::new(0, response_to, 0, 256);
+        writer.body(|out| {
+            Writer::document(out, |w| {
+                match form {
+                    Form::BulkWrite => self.write_bulk(w),
+                    Form::FindAndModify => self.write_nothing_found(w),
+                    _ => self.write_batch(w, form),
+                }
+                w.elements(checked(&self.server_fields));
+                if let Some(error) = &self.write_concern_error {
+                    w.value("writeConcernError", Value::document(checked(error)));
+                }
+                if !self.retried.is_empty() {
+                    w.array("retriedStmtIds", |a| self.retried.iter().for_each(|id| a.int32(*id)));
+                }
+                w.double("ok", 1.0);
+            });
+        });
+        writer.finish()
+    }
+
+    fn write_batch(&self, w: &mut Writer<'_>, form: Form) {
+        w.integer("n", self.n);
+        if form == Form::Update {
+            w.integer("nModified", self.modified);
+        }
+        if !self.upserted.is_empty() {
+            w.array("upserted", |a| {
+                for (index, id) in &self.upserted {
+                    a.nested(|w| {
+                        w.integer("index", *index as i64);
+                        w.value("_id", id.as_value());
+                    });
+                }
+            });
+        }
+        if !self.errors.is_empty() {
+            w.array("writeErrors", |a| {
+                for (index, error) in &self.errors {
+                    a.nested(|w| {
+                        w.integer("index", *index as i64);
+                        w.elements(checked(error));
+                    });
+                }
+            });
+        }
+    }
+
+    fn write_bulk(&self, w: &mut Writer<'_>) {
+        let mut entries: Vec<(usize, bool, &[u8])> =
+            self.results.iter().map(|(i, r)| (*i, true, r.as_slice())).collect();
+        entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_slice())));
+        entries.sort_by_key(|(index, _, _)| *index);
+        w.nested("cursor", |w| {
+            w.slot("id").int64(0);
+            w.array("firstBatch", |a| {
+                for (index, succeeded, fields) in entries {
+                    a.nested(|w| {
+                        w.double("ok", if succeeded { 1.0 } else { 0.0 });
+                        w.integer("idx", index as i64);
+                        w.elements(checked(fields));
+                        if !succeeded {
+                            w.int32("n", 0);
+                        }
+                    });
+                }
+            });
+            w.string("ns", "admin.$cmd.bulkWrite");
+        });
+        w.integer("nErrors", self.errors.len() as i64);
+        for (count, name) in self.bulk_counts.iter().zip(BULK_COUNTS) {
+            w.integer(name, *count);
+        }
+    }
+
+    fn write_nothing_found(&self, w: &mut Writer<'_>) {
+        debug_assert!(self.found_nothing);
+        w.nested("lastErrorObject", |w| {
+            w.int32("n", 0);
+            w.boolean("updatedExisting", false);
+        });
+        w.null("value");
+    }
+}
+
+/// The failed statements of a reply: their place in what was sent, and the error.
+pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Document<'r>)> {
+    let (list, key) = match form {
+        Form::BulkWrite => (first_batch(reply), "idx"),
+        _ => (reply.body.get("writeErrors").and_then(Value::as_array).unwrap_or(Document::EMPTY), "index"),
+    };
+    let entries = list.values().filter_map(Value::as_document);
+    let errors = entries.filter(|entry| form != Form::BulkWrite || is_error(*entry));
+    errors.filter_map(|error| Some((place(error, key)?, error))).collect()
+}
+
+/// How many documents a run of one statement found or inserted.
+pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
+    match form {
+        Form::BulkWrite => reply.count("nMatched") + reply.count("nUpserted") + reply.count("nDeleted"),
+        Form::FindAndModify => {
+            let last = reply.body.get("lastErrorObject").and_then(Value::as_document);
+            last.and_then(|last| last.get("n")).and_then(Value::as_integer).unwrap_or(0)
+        }
+        _ => reply.count("n"),
+    }
+}
+
+/// Whether an upsert collided on a unique key that its own filter pins: then the document it was to match is
+/// there, in another version. Another unique key's collision is an error of its own.
+pub(super) fn is_duplicate_of_filter(error: Document<'_>, filter: Document<'_>) -> bool {
+    let Some(keys) = error.get("keyPattern").and_then(Value::as_document) else { return false };
+    let pinned = |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| equality(filter, key).is_some());
+    is_duplicate_key(error) && keys.elements().all(|key| pinned(key.key))
+}
+
+/// The id of a bulkWrite's result cursor that has more to tell.
+pub(super) fn open_cursor(reply: &Reply<'_>) -> Option<i64> {
+    let cursor = reply.body.get("cursor")?.as_document()?;
+    cursor.get("id")?.as_integer().filter(|id| *id != 0)
+}
+
+/// Asks for more of a bulkWrite's results.
+pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 128);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            w.slot("getMore").int64(cursor);
+            w.string("collection", "$cmd.bulkWrite");
+            for element in command.body.elements() {
+                if matches!(element.key, b"lsid" | b"txnNumber" | b"autocommit")
+                    && transaction_field(command, element.key)
+                {
+                    w.element(element);
+                }
+            }
+            w.string("$db", "admin");
+        });
+    });
+    writer.finish()
+}
+
+/// A retryable write's number belongs to the write alone.
+fn transaction_field(command: &Command<'_>, key: &[u8]) -> bool {
+    key == b"lsid" || command.session().in_transaction
+}
+
+/// The first reply of a bulkWrite with the results of a getMore behind its own.
+pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
+    let first = Reply::parse(first).ok()?;
+    let more = Reply::parse(more).ok().filter(Reply::is_ok)?;
+    let next = more.body.get("cursor")?.as_document()?;
+    let batch = next.get("nextBatch")?.as_array()?;
+    let id = next.get("id")?;
+    Some(first.with_body(first.message.header.response_to, |w| {
+        for element in first.body.elements() {
+            if element.key != b"cursor" {
+                w.element(element);
+                continue;
+            }
+            w.nested("cursor", |w| {
+                w.value("id", id);
+                w.array("firstBatch", |a| first_batch(&first).values().chain(batch.values()).for_each(|v| a.value(v)));
+            });
+        }
+    }))
+}
+
+fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
+    let cursor = reply.body.get("cursor").and_then(Value::as_document);
+    cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
+}
+
+fn is_error(result: Document<'_>) -> bool {
+    result.get("ok").and_then(Value::as_flag) != Some(true)
+}
+
+fn place(entry: Document<'_>, key: &str) -> Option<usize> {
+    entry.get(key).and_then(Value::as_integer).and_then(|place| usize::try_from(place).ok())
+}
+
+/// The fields of an error or result that do not change with its place.
+fn without_index(entry: Document<'_>) -> Vec<u8> {
+    document(|w| {
+        entry.elements().filter(|e| !matches!(e.key, b"index" | b"idx" | b"ok")).for_each(|e| w.element(e));
+    })
+}
+
+fn find_and_modify_error(command: &Command<'_>, error: Document<'_>) -> Vec<u8> {
+    let code = error.get("code").and_then(Value::as_i32).unwrap_or_default();
+    let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();
+    error_reply(command.message.header, code, text, |w| {
+        if let Some(info) = error.get("errInfo") {
+            w.value("errInfo", info);
+        }
+    })
+}
+
+/// Bytes that [`document`] wrote.
+fn checked(bytes: &[u8]) -> Document<'_> {
+    Document::parse(bytes).unwrap_or(Document::EMPTY)
+}

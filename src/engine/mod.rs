@@ -1,0 +1,40 @@
+//! A message and the rules → what is to be done; what came of it → the client's reply.
+//!
+//! Sans-I/O: [`triage`] looks at a frame's first bytes, [`Plan`] carries out a judged message step by step;
+//! the caller sends, looks up and feeds the results back. Time, answers and replies come in as arguments, so
+//! the proxy, the command line and the tests run the same code. Next floor: `crate::proxy`.
+
+mod allocation;
+mod batch;
+pub mod handshake;
+mod judge;
+pub mod lookup;
+mod merge;
+mod observation;
+mod plan;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod triage;
+
+pub use observation::{Observation, Said};
+pub use plan::{Input, Plan, Step};
+pub use triage::{Triage, triage};
+
+/// What the engine remembers of one client connection.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// `client.application.name` of the handshake.
+    pub app_name: Option<String>,
+    /// (authentication database, name) of everybody who is authenticated; `None` until it was asked for.
+    pub users: Option<Vec<(String, String)>>,
+    /// "127.0.0.1:50000", for logs.
+    pub client: String,
+}
+
+/// Wall clock, handed in.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Milliseconds since 1970 UTC.
+    pub milliseconds: i64,
+}

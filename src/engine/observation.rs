@@ -1,0 +1,78 @@
+//! What rules said about a message, for logs and counters.
+
+use crate::patterns::Rule;
+use crate::rules::RuleId;
+
+/// The kinds of things a rule can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Said {
+    /// The statement went on changed.
+    Rewrite,
+    Reject,
+    /// A guarded statement matched nothing.
+    Conflict,
+    /// It could not be analysed, and `unguardable: allow` let it pass.
+    Allow,
+    /// It would have been rewritten, but `except` leaves this client alone.
+    ExceptRewrite,
+    ExceptReject,
+    ShadowRewrite,
+    ShadowReject,
+}
+
+impl Said {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rewrite => "rewrite",
+            Self::Reject => "reject",
+            Self::Conflict => "conflict",
+            Self::Allow => "allow",
+            Self::ExceptRewrite => "except-rewrite",
+            Self::ExceptReject => "except-reject",
+            Self::ShadowRewrite => "shadow-rewrite",
+            Self::ShadowReject => "shadow-reject",
+        }
+    }
+}
+
+/// One rule's word on a message, however many of its statements it concerned.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    pub rule: RuleId,
+    pub rule_name: String,
+    pub pattern: &'static str,
+    /// "database.collection"
+    pub namespace: String,
+    pub said: Said,
+    /// Why it rejected the first of them; empty for rewrites.
+    pub reason: String,
+    /// How many statements.
+    pub statements: u64,
+}
+
+/// Observations of one message, one entry for each rule and word.
+#[derive(Debug, Default)]
+pub(super) struct Observations {
+    list: Vec<Observation>,
+}
+
+impl Observations {
+    pub(super) fn note(&mut self, rule: &Rule, namespace: &impl std::fmt::Display, said: Said, reason: &str) {
+        match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
+            Some(seen) => seen.statements += 1,
+            None => self.list.push(Observation {
+                rule: rule.id,
+                rule_name: rule.name.value.clone(),
+                pattern: crate::rules::Pattern::name(&rule.pattern),
+                namespace: namespace.to_string(),
+                said,
+                reason: reason.to_owned(),
+                statements: 1,
+            }),
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.list)
+    }
+}

@@ -1,0 +1,358 @@
+//! How one message is carried out, step by step.
+//!
+//! [`Plan::next`] says what to do; the caller does it and comes back with what came of it. Statements of
+//! write commands go on in [`BatchJob`](super::batch::BatchJob); everything else is decided here at once.
+
+use super::batch::BatchJob;
+use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
+use super::lookup::{Found, Lookup, LookupError};
+use super::observation::{Observation, Observations, Said};
+use super::{Now, Session, refusal};
+use crate::command::{
+    Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, code, error_reply, map_reduce_target,
+    output_targets, rename_targets,
+};
+use crate::document::{CowDocument, Document, Kind, Value, Writer};
+use crate::patterns::timestamps::hide;
+use crate::patterns::{Context, Rejection, Rule, RuleSet};
+use crate::rules::{Mode, Unguardable};
+use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::op_msg::{self, MORE_TO_COME, Message};
+
+/// What the caller is to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// Send this upstream and come back with the whole reply.
+    Exchange(Vec<u8>),
+    /// Ask the service and come back with its answer.
+    Lookup(Lookup),
+    /// The end: the message goes upstream as it came; its reply, if one is expected, streams through.
+    ForwardOriginal { expects_reply: bool },
+    /// The end: this goes upstream instead; its reply, if one is expected, streams through.
+    Forward { message: Vec<u8>, expects_reply: bool },
+    /// The end: this goes to the client.
+    Reply(Vec<u8>),
+    /// The end: the client does not want to hear anything (w: 0).
+    Silent,
+    /// The end of the connection; the text is for the log.
+    Close(String),
+}
+
+/// What came of the last step.
+#[derive(Debug)]
+pub enum Input<'i> {
+    Start,
+    Reply(&'i [u8]),
+    Found(Result<Found, LookupError>),
+}
+
+/// One message on its way.
+#[derive(Debug)]
+pub struct Plan<'f> {
+    frame: &'f [u8],
+    rules: &'f RuleSet,
+    now: Now,
+    state: State<'f>,
+    observations: Observations,
+}
+
+#[derive(Debug)]
+enum State<'f> {
+    Fresh,
+    AwaitingUsers,
+    Writing(Box<BatchJob<'f>>),
+    Done,
+}
+
+/// Why a message ends without a plan.
+struct Refuse {
+    code: i32,
+    text: String,
+}
+
+impl<'f> Plan<'f> {
+    /// `frame` is one whole message.
+    pub fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
+        Self { frame, rules, now, state: State::Fresh, observations: Observations::default() }
+    }
+
+    /// What rules have said since the last call.
+    pub fn take_observations(&mut self) -> Vec<Observation> {
+        self.observations.take()
+    }
+
+    /// Goes on. `session` learns who the users are.
+    pub fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
+        match (std::mem::replace(&mut self.state, State::Done), input) {
+            (State::Fresh, _) => self.open(session),
+            (State::AwaitingUsers, Input::Reply(reply)) => match read_users(reply) {
+                Some(users) => {
+                    session.users = Some(users);
+                    self.open(session)
+                }
+                None => Step::Close("the server's answer to connectionStatus cannot be read".to_owned()),
+            },
+            (State::Writing(mut job), input) => {
+                let step = job.next(input, &mut self.observations);
+                self.state = State::Writing(job);
+                step
+            }
+            (State::AwaitingUsers | State::Done, _) => Step::Close("docward lost its place in a plan".to_owned()),
+        }
+    }
+
+    fn open(&mut self, session: &mut Session) -> Step {
+        let Ok(header) = Header::of_frame(self.frame) else {
+            return Step::Close("a frame's length changed under way".to_owned());
+        };
+        match header.op_code {
+            OpCode::Msg => match self.decide(session) {
+                Ok(step) => step,
+                Err(refuse) => self.refuse(header, &refuse),
+            },
+            OpCode::Query => self.refuse(
+                header,
+                &Refuse {
+                    code: code::UNSUPPORTED_OP_QUERY_COMMAND,
+                    text: "docward takes only the hello handshake by OP_QUERY; use a driver that sends OP_MSG"
+                        .to_owned(),
+                },
+            ),
+            OpCode::Compressed => self.refuse(
+                header,
+                &Refuse {
+                    code: code::FAILED_TO_PARSE,
+                    text: "docward did not agree to compression; take 'compressors' out of the connection string"
+                        .to_owned(),
+                },
+            ),
+            other => Step::Close(format!("{other:?} is a legacy opcode, which docward does not pass")),
+        }
+    }
+
+    /// A whole message refused. Who does not wait for a reply learns by the connection's end.
+    fn refuse(&self, header: Header, refuse: &Refuse) -> Step {
+        let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
+        if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
+            return Step::Close(refuse.text.clone());
+        }
+        Step::Reply(error_reply(header, refuse.code, &format!("docward: {}", refuse.text), |_| {}))
+    }
+
+    fn decide(&mut self, session: &mut Session) -> Result<Step, Refuse> {
+        let command = Command::parse(self.frame).map_err(unreadable)?;
+        let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
+        let class = classify(command.name.as_bytes());
+        if let Some(form) = Form::of(class) {
+            return self.write(command, form, session);
+        }
+        match class {
+            Class::Hello => Err(Refuse {
+                code: code::FAILED_TO_PARSE,
+                text: "a hello has its body first; this one has a document sequence before it".to_owned(),
+            }),
+            Class::Authenticate => {
+                session.users = None;
+                Ok(forward)
+            }
+            Class::Find => self.find(&command, session),
+            Class::Aggregate => self.aggregate(&command, session),
+            Class::MapReduce => {
+                let target = map_reduce_target(&command).into_iter().collect();
+                self.road(&command, target, "mapReduce into", session)
+            }
+            Class::RenameCollection => {
+                self.road(&command, rename_targets(&command).into(), "renameCollection of", session)
+            }
+            Class::ApplyOps => self.road(&command, apply_ops_targets(&command), "applyOps on", session),
+            Class::Unknown => {
+                let targets = match command.collection() {
+                    Some(ns) => vec![Ok((ns.database.to_owned(), ns.collection.to_owned()))],
+                    // mongod takes a symbol for a name.
+                    None if command.target.kind == Kind::Symbol => vec![Err(())],
+                    None => Vec::new(),
+                };
+                self.road(&command, targets, &format!("command '{}' on", command.name), session)
+            }
+            _ => Ok(forward),
+        }
+    }
+
+    /// A write command: its statements are judged, and what is left of them is carried out.
+    fn write(&mut self, command: Command<'f>, form: Form, session: &Session) -> Result<Step, Refuse> {
+        let mut batch = Batch::read(&command, form).map_err(unreadable)?;
+        if session.users.is_none() && batch.namespaces.iter().any(|ns| asks_for_users(self.rules, *ns)) {
+            return Ok(self.ask_for_users(&command));
+        }
+        let benches: Vec<Bench<'f>> = batch.namespaces.iter().map(|ns| bench(self.rules, *ns, session)).collect();
+        if form == Form::FindAndModify
+            && let Some(field) = benches.first().and_then(|bench| hidden_field(bench))
+        {
+            let fields = command.body.get("fields").and_then(Value::as_document);
+            batch.projection = hide::projection(fields, field).map(CowDocument::from_writer);
+        }
+        let context = Context { now: self.now.milliseconds, comment: command.body.get("comment") };
+        let judged = judge_batch(&batch, &benches, &context, &mut self.observations);
+        let mut job = Box::new(BatchJob::new(command, batch, judged));
+        let step = job.next(Input::Start, &mut self.observations);
+        self.state = State::Writing(job);
+        Ok(step)
+    }
+
+    /// Who is authenticated is asked of the server itself, on the client's own connection.
+    fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
+        self.state = State::AwaitingUsers;
+        let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 64);
+        writer.body(|out| {
+            Writer::document(out, |w| {
+                w.int32("connectionStatus", 1);
+                w.string("$db", "admin");
+            });
+        });
+        Step::Exchange(writer.finish())
+    }
+
+    fn find(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
+        self.hide_in_reads(command, session, "projection", |command, field| {
+            let current = command.body.get("projection").and_then(Value::as_document);
+            hide::projection(current, field).map(|bytes| (Kind::Document, bytes))
+        })
+    }
+
+    fn aggregate(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
+        if command.message.sequences.iter().any(|sequence| sequence.identifier == "pipeline") {
+            let text = "an aggregation's pipeline comes as a document sequence, which docward does not read".to_owned();
+            return Err(Refuse { code: code::FAILED_TO_PARSE, text });
+        }
+        let step = self.road(command, output_targets(command), "aggregation into", session)?;
+        match step {
+            Step::ForwardOriginal { .. } => self.hide_in_reads(command, session, "pipeline", |command, field| {
+                let stages = command.body.get("pipeline").and_then(Value::as_array)?;
+                hide::pipeline(stages, field).map(|bytes| (Kind::Array, bytes))
+            }),
+            other => Ok(other),
+        }
+    }
+
+    /// Sends a read on with `key` changed so that the stamps stay out of its results.
+    fn hide_in_reads(
+        &mut self,
+        command: &Command<'f>,
+        session: &Session,
+        key: &str,
+        change: impl FnOnce(&Command<'f>, &str) -> Option<(Kind, Vec<u8>)>,
+    ) -> Result<Step, Refuse> {
+        let expects_reply = !command.message.more_to_come();
+        let forward = Step::ForwardOriginal { expects_reply };
+        let Some(namespace) = command.collection() else { return Ok(forward) };
+        if session.users.is_none() && asks_for_users(self.rules, namespace) {
+            return Ok(self.ask_for_users(command));
+        }
+        let bench = bench(self.rules, namespace, session);
+        let Some((kind, bytes)) = hidden_field(&bench).and_then(|field| change(command, field)) else {
+            return Ok(forward);
+        };
+        Ok(Step::Forward {
+            message: with_field(&command.message, command.body, key, Value { kind, bytes: &bytes }),
+            expects_reply,
+        })
+    }
+
+    /// A way into a collection that is no statement: refused where a rule guards it, unless all such rules
+    /// allow what they cannot analyse.
+    fn road(
+        &mut self,
+        command: &Command<'f>,
+        targets: Vec<Result<(String, String), ()>>,
+        what: &str,
+        session: &Session,
+    ) -> Result<Step, Refuse> {
+        let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
+        for target in targets {
+            let Ok((database, collection)) = target else {
+                // It could be any collection: the first rule that refuses roads speaks.
+                let text = format!("{what} a collection that docward cannot tell, while rules guard some");
+                let guarding = |rule: &&Rule| rule.mode == Mode::Enforce && rule.unguardable == Unguardable::Reject;
+                match self.rules.rules().iter().find(guarding) {
+                    Some(_) => return Err(Refuse { code: code::DOCUMENT_VALIDATION_FAILURE, text }),
+                    None => continue,
+                }
+            };
+            let namespace = Namespace { database: &database, collection: &collection };
+            if session.users.is_none() && asks_for_users(self.rules, namespace) {
+                return Ok(self.ask_for_users(command));
+            }
+            for (rule, stance) in bench(self.rules, namespace, session) {
+                let rejection = Rejection::new(
+                    format!("no rule can analyse what it writes ({what} the guarded collection)"),
+                    "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
+                );
+                let said = match (stance, rule.unguardable) {
+                    (_, Unguardable::Allow) => Said::Allow,
+                    (Stance::Enforce, _) => Said::Reject,
+                    (Stance::Shadow, _) => Said::ShadowReject,
+                    (Stance::Except, _) => Said::ExceptReject,
+                };
+                self.observations.note(rule, &namespace, said, &rejection.reason);
+                if said == Said::Reject {
+                    return Ok(reject_command(command, &Refused { rule, rejection }, what, namespace));
+                }
+            }
+        }
+        Ok(forward)
+    }
+}
+
+/// `ok: 0` with `errInfo`, for a command without statements.
+fn reject_command(command: &Command<'_>, refused: &Refused<'_>, what: &str, namespace: Namespace<'_>) -> Step {
+    let what = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
+    let text = refusal::message(refused, what, namespace);
+    if command.message.more_to_come() {
+        return Step::Silent;
+    }
+    Step::Reply(error_reply(command.message.header, refused.rejection.code, &text, |w| {
+        refusal::write_error_info(w, refused);
+    }))
+}
+
+/// The field that reads are not to return, if an enforced rule hides one.
+fn hidden_field<'r>(bench: &Bench<'r>) -> Option<&'r str> {
+    bench.iter().filter(|(_, stance)| *stance == Stance::Enforce).find_map(|(rule, _)| rule.pattern.hidden_field())
+}
+
+/// The message with one field of its body replaced or added.
+fn with_field(message: &Message<'_>, body: Document<'_>, key: &str, value: Value<'_>) -> Vec<u8> {
+    let header = message.header;
+    let mut writer = op_msg::Writer::new(
+        header.request_id,
+        header.response_to,
+        message.flags,
+        header.length + value.bytes.len() + 32,
+    );
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            body.elements().filter(|element| element.key != key.as_bytes()).for_each(|element| w.element(element));
+            w.value(key, value);
+        });
+    });
+    for sequence in &message.sequences {
+        writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
+    }
+    writer.finish()
+}
+
+fn unreadable(error: crate::command::CommandError) -> Refuse {
+    Refuse { code: code::FAILED_TO_PARSE, text: error.to_string() }
+}
+
+/// `authInfo.authenticatedUsers` of a connectionStatus.
+fn read_users(reply: &[u8]) -> Option<Vec<(String, String)>> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+    let info = reply.body.get("authInfo")?.as_document()?;
+    let users = info.get("authenticatedUsers")?.as_array()?;
+    let text = |user: Document<'_>, field: &str| user.get(field).and_then(Value::as_str).map(str::to_owned);
+    users
+        .values()
+        .map(|user| user.as_document().and_then(|user| Some((text(user, "db")?, text(user, "user")?))))
+        .collect()
+}

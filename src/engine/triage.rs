@@ -1,0 +1,118 @@
+//! The fast path's one question: does any rule concern this frame? Answered from its first bytes.
+//!
+//! What is said here is only where a frame goes: it forwards what it is sure of and hands everything else
+//! to [`Plan`](super::Plan), which reads strictly. Nothing is allocated.
+
+use crate::command::{Class, classify};
+use crate::document::{Kind, Value, peek};
+use crate::patterns::RuleSet;
+use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::op_msg::MORE_TO_COME;
+
+/// What is to be done with a client's frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Triage {
+    /// Cannot be told yet: call again when more bytes of this frame are here. Never said of a whole frame.
+    More,
+    /// No rule concerns it: the bytes stream through as they come.
+    Forward { expects_reply: bool },
+    /// The same, but it may change who is authenticated: what is known of the user is to be forgotten.
+    Authenticate { expects_reply: bool },
+    /// hello by whichever name and opcode: collect it whole, rewrite it and every reply.
+    Hello,
+    /// A rule may concern it, or it must be refused properly: collect it whole, then [`Plan`](super::Plan).
+    Judge,
+}
+
+/// Where the first section of an OP_MSG begins: header and flags.
+const SECTIONS_AT: usize = HEADER_LENGTH + 4;
+/// Where the collection name of an OP_QUERY begins: header and flags.
+const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
+
+/// `head` are the frame's first bytes from its header on, possibly more than the frame.
+pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
+    let Ok(Some(header)) = Header::parse(head) else { return Triage::Judge };
+    let here = head.get(..header.length.min(head.len())).unwrap_or(head);
+    let whole = here.len() == header.length;
+    let found = match header.op_code {
+        OpCode::Msg => triage_msg(here, rules),
+        OpCode::Query => triage_query(here),
+        _ => Some(Triage::Judge),
+    };
+    match found {
+        Some(triage) => triage,
+        None if whole => Triage::Judge,
+        None => Triage::More,
+    }
+}
+
+/// `None`: the bytes that would tell are not here.
+fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
+    let flags = here.get(HEADER_LENGTH..SECTIONS_AT)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
+    let expects_reply = flags & MORE_TO_COME == 0;
+    let forward = Triage::Forward { expects_reply };
+    // mongod's own test shell sends sequences before the body.
+    if *here.get(SECTIONS_AT)? != 0 {
+        return Some(Triage::Judge);
+    }
+    let body = here.get(SECTIONS_AT + 1..)?;
+    let first = peek(body).next()?;
+    let judge_if = |concerned: bool| if concerned { Triage::Judge } else { forward };
+    Some(match classify(first.key) {
+        Class::Hello => Triage::Hello,
+        Class::Authenticate => Triage::Authenticate { expects_reply },
+        Class::Harmless => forward,
+        _ if rules.is_empty() => forward,
+        Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
+            judge_if(may_guard(body, first.value, rules))
+        }
+        Class::Find => judge_if(names_collection(first.value) && may_guard(body, first.value, rules)),
+        Class::Unknown => judge_if(names_collection(first.value) && may_guard(body, first.value, rules)),
+        Class::Aggregate => {
+            let body_length = body.first_chunk().map_or(usize::MAX, |b| u32::from_le_bytes(*b) as usize);
+            match body.get(..body_length) {
+                Some(body) => {
+                    let reads_guarded = names_collection(first.value) && may_guard(body, first.value, rules);
+                    judge_if(reads_guarded || writes_output(body))
+                }
+                None => Triage::Judge,
+            }
+        }
+        Class::BulkWrite | Class::MapReduce | Class::RenameCollection | Class::ApplyOps => Triage::Judge,
+    })
+}
+
+/// Whether a first value can be a collection's name; mongod takes a symbol for a string.
+fn names_collection(target: Value<'_>) -> bool {
+    matches!(target.kind, Kind::String | Kind::Symbol)
+}
+
+/// Whether rules guard the collection that the first value names; yes when there is no telling.
+fn may_guard(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
+    let Some(collection) = target.as_string_bytes() else { return true };
+    if !rules.may_concern_collection(collection) {
+        return false;
+    }
+    let database = peek(body).find(|element| element.key == b"$db").and_then(|element| element.value.as_string_bytes());
+    database.is_none_or(|database| rules.rules_for(database, collection).is_some())
+}
+
+/// Whether a pipeline could have `$out` or `$merge` anywhere: a field name is in the bytes as it is written.
+/// May say yes without need, never no.
+fn writes_output(body: &[u8]) -> bool {
+    let dollars = body.iter().enumerate().filter(|(_, byte)| **byte == b'$');
+    dollars
+        .map(|(at, _)| body.get(at..).unwrap_or_default())
+        .any(|rest| rest.starts_with(b"$out\0") || rest.starts_with(b"$merge\0"))
+}
+
+/// Only a hello may come by OP_QUERY.
+fn triage_query(here: &[u8]) -> Option<Triage> {
+    let rest = here.get(QUERY_COLLECTION_AT..)?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    // Behind the name's NUL: skip and limit.
+    let document = rest.get(end + 1 + 8..)?;
+    let first = peek(document).next()?;
+    let command = rest.get(..end)?.ends_with(b".$cmd");
+    Some(if command && classify(first.key) == Class::Hello { Triage::Hello } else { Triage::Judge })
+}

@@ -1,0 +1,61 @@
+//! Why a session ended, sorted by whose doing it was. The same words go to the log.
+
+use std::io;
+
+use super::owed::ReplyOutOfOrder;
+use crate::engine::handshake::HandshakeError;
+use crate::wire::WireError;
+
+/// The client sent what cannot be followed or passed on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientFault {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("a hello of {0} bytes is no hello")]
+    HelloTooLong(usize),
+}
+
+/// The upstream sent what cannot be followed or passed on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UpstreamFault {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    OutOfOrder(#[from] ReplyOutOfOrder),
+    #[error("the reply to a hello has {0} bytes")]
+    HelloTooLong(usize),
+    #[error("one reply was expected, more or another one came")]
+    NotOneReply,
+}
+
+/// The end of a session.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error("the client closed the connection")]
+    ClientClosed,
+    #[error("the upstream closed the connection")]
+    UpstreamClosed,
+    #[error("docward is shutting down")]
+    Drained,
+    #[error("the connection to the client broke: {0}")]
+    ClientBroke(io::Error),
+    #[error("the connection to the upstream broke: {0}")]
+    UpstreamBroke(io::Error),
+    #[error("the client is at fault: {0}")]
+    Client(#[from] ClientFault),
+    #[error("the upstream is at fault: {0}")]
+    Upstream(#[from] UpstreamFault),
+    #[error("a message could not be carried out: {0}")]
+    Judged(String),
+}
+
+impl End {
+    /// Whether somebody should look at it; connections come and go all the time.
+    pub(super) fn is_remarkable(&self) -> bool {
+        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_))
+    }
+}

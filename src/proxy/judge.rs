@@ -1,0 +1,126 @@
+//! Carries out the plan of one judged message, with the connection to itself: nothing is owed, and the
+//! client's later messages wait.
+//!
+//! The engine says what is to be done, this file does it and feeds the result back. It must not know what
+//! a rule is. Next: [`crate::engine::Plan`].
+
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::end::{End, UpstreamFault};
+use super::outbox::{poll_read, with_read_buffer};
+use super::owed::{Treatment, more_to_come};
+use super::policy::{Policy, Steps};
+use super::relay::Relay;
+use super::splitter::{Class, Part, Splitter};
+use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::engine::{Input, Now, Step};
+use crate::wire::Header;
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Policy,
+{
+    /// Judges `frame`; what is left to send when this returns is in the outboxes.
+    ///
+    /// # Errors
+    /// [`End`]: either side went away, or the plan closes the connection.
+    pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let rules = self.door.rules.load_full();
+        // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
+        let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
+        let mut plan = rules.plan(&frame, now());
+        let mut step = plan.next(Input::Start, &mut self.session);
+        let last = loop {
+            self.door.observations.note(plan.take_observations(), &self.session);
+            step = match step {
+                Step::Exchange(message) => {
+                    let reply = self.exchange(message, watched).await?;
+                    plan.next(Input::Reply(&reply), &mut self.session)
+                }
+                Step::Lookup(lookup) => {
+                    let found = self.look_up(lookup, watched).await?;
+                    plan.next(Input::Found(found), &mut self.session)
+                }
+                last => break last,
+            };
+        };
+        drop(plan);
+        match last {
+            Step::ForwardOriginal { expects_reply } => self.forward(frame, expects_reply),
+            Step::Forward { message, expects_reply } => self.forward(message, expects_reply),
+            Step::Reply(message) => self.to_client.push(message),
+            Step::Close(reason) => return Err(End::Judged(reason)),
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) => {}
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, message: Vec<u8>, expects_reply: bool) {
+        if expects_reply && let Ok(Some(header)) = Header::parse(&message) {
+            self.owed.push(header.request_id, Treatment::Forward);
+        }
+        self.to_upstream.push(message);
+    }
+
+    async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {
+        let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
+        self.to_upstream.push(message);
+        let mut replies = Splitter::new();
+        let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
+        let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
+        if Some(header.response_to) != request_id || more_to_come(&header, &reply) {
+            return Err(UpstreamFault::NotOneReply.into());
+        }
+        Ok(reply)
+    }
+
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        replies: &mut Splitter<()>,
+        watched: bool,
+    ) -> Poll<Result<Vec<u8>, End>> {
+        if watched {
+            self.watch_client(cx)?;
+        }
+        // Pending or not: a reply may come before the server has read the whole request.
+        let _ = self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamBroke)?;
+        with_read_buffer(|buffer| {
+            loop {
+                let mut read = match poll_read(cx, &mut self.upstream, buffer).map_err(End::UpstreamBroke)? {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
+                    Poll::Ready(read) => read,
+                };
+                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
+                match part {
+                    Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(reply)),
+                    Part::Starved => {}
+                    _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
+                }
+            }
+        })
+    }
+
+    async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
+        let door = self.door.clone();
+        let mut answer = door.service.find(lookup);
+        std::future::poll_fn(|cx| {
+            if watched {
+                self.watch_client(cx)?;
+            }
+            answer.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+}
+
+fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
+}

@@ -1,0 +1,23 @@
+//! The sockets: listeners, sessions, the relay between a client and its member, and who the members are.
+//!
+//! Knows tokio and clocks, and carries out what [`crate::engine`] plans; it must not know what a rule is.
+//! Start reading at [`server`], then [`relay`].
+
+mod door;
+mod end;
+mod judge;
+mod observations;
+mod outbox;
+mod owed;
+mod policy;
+mod relay;
+mod server;
+mod session;
+mod socket;
+mod splitter;
+mod topology;
+mod upstream;
+
+pub use policy::{Policy, Steps};
+pub use server::{BindError, Config, Proxy};
+pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

@@ -1,0 +1,324 @@
+//! One client connection with its one upstream connection: a poll state machine that moves bytes both ways.
+//!
+//! A message no rule concerns costs one read and one write. Frames stream through as they come; only what
+//! must be judged or rewritten is collected. Both directions run in one task and never wait for one another;
+//! a direction is not read while its output waits, so memory stays bounded. It must not know what a rule is.
+//! Judged messages are carried out in [`super::judge`], a session's life is in [`super::session`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::door::Door;
+use super::end::{ClientFault, End, UpstreamFault};
+use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
+use super::owed::{OwedReplies, Treatment, more_to_come};
+use super::policy::Policy;
+use super::splitter::{Class, Part, Splitter};
+use crate::engine::handshake::{rewrite_reply, rewrite_request};
+use crate::engine::{Session, Triage};
+use crate::wire::Header;
+
+/// Replies owed at which the client is not read on: an upstream that takes requests without answering must
+/// not make us remember them without end. Drivers have one request at a time under way.
+const MAX_OWED: usize = 1024;
+/// Bytes of a hello or of its reply; real ones have a few thousand.
+const MAX_HELLO_LENGTH: usize = 1 << 20;
+
+/// What the relay cannot do while it is polled.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// This message is to be judged; nothing is owed and nothing waits for the client.
+    Judge(Vec<u8>),
+    End(End),
+}
+
+/// Whether a step moved anything. `Idle` means that the task is registered to be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Moved,
+    Idle,
+}
+
+/// Requests that must be here whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Hello,
+    Judge,
+}
+
+/// Both sockets and what is under way between them.
+#[derive(Debug)]
+pub(super) struct Relay<C, U, P> {
+    pub(super) client: C,
+    pub(super) upstream: U,
+    pub(super) door: Arc<Door<P>>,
+    /// The address the client connected to.
+    local: IpAddr,
+    /// Close as soon as nothing is under way.
+    pub(super) draining: bool,
+    pub(super) session: Session,
+    requests: Splitter<Request>,
+    replies: Splitter<()>,
+    pub(super) to_upstream: Outbox,
+    pub(super) to_client: Outbox,
+    pub(super) owed: OwedReplies,
+    /// Waits until nothing is owed; the client's later messages wait in `unread`.
+    judged: Option<Vec<u8>>,
+    /// Read from the client and not looked at yet; keeps no memory while it is empty.
+    unread: Vec<u8>,
+    /// How much of `unread` has been looked at. `0 ..= unread.len()`.
+    unread_at: usize,
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Policy,
+{
+    pub(super) fn new(client: C, upstream: U, door: Arc<Door<P>>, local: IpAddr, session: Session) -> Self {
+        Self {
+            client,
+            upstream,
+            door,
+            local,
+            draining: false,
+            session,
+            requests: Splitter::new(),
+            replies: Splitter::new(),
+            to_upstream: Outbox::default(),
+            to_client: Outbox::default(),
+            owed: OwedReplies::default(),
+            judged: None,
+            unread: Vec::new(),
+            unread_at: 0,
+        }
+    }
+
+    /// Moves bytes until neither side has any, or something comes up.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        loop {
+            // One step each in turn, so that a busy direction does not use up the task's budget alone.
+            let steps = self.step_requests(cx).and_then(|requests| Ok((requests, self.step_replies(cx)?)));
+            let idle = match steps {
+                Ok(steps) => steps == (Progress::Idle, Progress::Idle),
+                Err(end) => return Poll::Ready(Event::End(end)),
+            };
+            if self.is_settled()
+                && let Some(frame) = self.judged.take()
+            {
+                return Poll::Ready(Event::Judge(frame));
+            }
+            if idle && self.draining && self.is_idle() {
+                return Poll::Ready(Event::End(End::Drained));
+            }
+            if idle {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Moves the replies still owed to a client that has said its last word.
+    pub(super) fn poll_last_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            let progress = self.step_replies(cx)?;
+            if self.is_settled() {
+                return Poll::Ready(Ok(()));
+            }
+            if progress == Progress::Idle {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Every reply owed has gone to the client.
+    fn is_settled(&self) -> bool {
+        self.owed.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
+    }
+
+    /// Closing now loses nothing that anybody waits for. A streamed hello never ends by itself.
+    fn is_idle(&self) -> bool {
+        self.owed.only_hellos()
+            && self.judged.is_none()
+            && self.unread.is_empty()
+            && self.requests.between_frames()
+            && self.replies.between_frames()
+            && self.to_client.is_empty()
+            && self.to_upstream.is_empty()
+    }
+
+    fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+        if self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamBroke)?.is_pending() {
+            return Ok(Progress::Idle);
+        }
+        if self.judged.is_some() {
+            return self.read_ahead(cx);
+        }
+        if self.owed.len() >= MAX_OWED {
+            return Ok(Progress::Idle);
+        }
+        if !self.unread.is_empty() {
+            return self.take_up_unread(cx);
+        }
+        with_read_buffer(|buffer| {
+            let Poll::Ready(read) = poll_read(cx, &mut self.client, buffer) else {
+                return Ok(Progress::Idle);
+            };
+            let read = match read.map_err(End::ClientBroke)? {
+                [] => return Err(End::ClientClosed),
+                read => read,
+            };
+            let used = self.forward_requests(cx, read)?;
+            self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
+            Ok(Progress::Moved)
+        })
+    }
+
+    fn take_up_unread(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+        let unread = std::mem::take(&mut self.unread);
+        self.unread_at += self.forward_requests(cx, unread.get(self.unread_at..).unwrap_or_default())?;
+        if self.unread_at < unread.len() {
+            self.unread = unread;
+        } else {
+            self.unread_at = 0;
+        }
+        Ok(Progress::Moved)
+    }
+
+    /// Reads the client while its messages have to wait, only to notice when it goes away. Bounded: a client
+    /// that sends on and on is noticed later, when its messages' turn has come.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+        if self.unread.len() - self.unread_at >= READ_LENGTH {
+            return Ok(Progress::Idle);
+        }
+        with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
+            Poll::Pending => Ok(Progress::Idle),
+            Poll::Ready(Err(error)) => Err(End::ClientBroke(error)),
+            Poll::Ready(Ok([])) => Err(End::ClientClosed),
+            Poll::Ready(Ok(read)) => {
+                self.unread.drain(..self.unread_at);
+                self.unread_at = 0;
+                self.unread.extend_from_slice(read);
+                Ok(Progress::Moved)
+            }
+        })
+    }
+
+    /// Registers to be woken when the client goes away, and tells when it has.
+    pub(super) fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        while self.read_ahead(cx)? == Progress::Moved {}
+        Ok(())
+    }
+
+    /// Sends on what goes through; gives how much of `bytes` was used. Stops behind a message to be judged.
+    fn forward_requests(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<usize, End> {
+        let rules = self.door.rules.load();
+        let mut rest = bytes;
+        // `bytes[run..before]` goes through and has not been sent.
+        let mut run = 0;
+        loop {
+            let before = bytes.len() - rest.len();
+            let part = self.requests.next(&mut rest, |header, head| {
+                let triage = rules.triage(head);
+                if let Triage::Authenticate { .. } = triage {
+                    self.session.users = None;
+                }
+                match triage {
+                    // Triage tells about every whole frame; should it not, the frame is judged, never waved through.
+                    Triage::More if head.len() == header.length => Ok(Class::Whole(Request::Judge)),
+                    Triage::More => Ok(Class::More),
+                    Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
+                        if expects_reply {
+                            self.owed.push(header.request_id, Treatment::Forward);
+                        }
+                        Ok(Class::Stream)
+                    }
+                    Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
+                    Triage::Hello => Ok(Class::Whole(Request::Hello)),
+                    Triage::Judge => Ok(Class::Whole(Request::Judge)),
+                }
+            });
+            if let Ok(Part::Stream) = part {
+                continue;
+            }
+            self.send_upstream(cx, bytes.get(run..before).unwrap_or_default())?;
+            run = bytes.len() - rest.len();
+            match part? {
+                Part::Release(held) => self.send_upstream(cx, &held)?,
+                Part::Whole(Request::Hello, frame) => self.forward_hello(cx, &frame)?,
+                Part::Whole(Request::Judge, frame) => {
+                    self.judged = Some(frame);
+                    return Ok(run);
+                }
+                Part::Starved | Part::Stream => return Ok(run),
+            }
+        }
+    }
+
+    fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<(), End> {
+        let rewritten = rewrite_request(frame, &mut self.session).map_err(ClientFault::from)?;
+        let header = Header::of_frame(frame).map_err(ClientFault::from)?;
+        if !more_to_come(&header, frame) {
+            self.owed.push(header.request_id, Treatment::Hello);
+        }
+        self.send_upstream(cx, rewritten.as_deref().unwrap_or(frame))
+    }
+
+    fn send_upstream(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
+        self.to_upstream.send(cx, &mut self.upstream, bytes).map_err(End::UpstreamBroke)
+    }
+
+    fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+        if self.to_client.poll_flush(cx, &mut self.client).map_err(End::ClientBroke)?.is_pending() {
+            return Ok(Progress::Idle);
+        }
+        with_read_buffer(|buffer| match poll_read(cx, &mut self.upstream, buffer) {
+            Poll::Pending => Ok(Progress::Idle),
+            Poll::Ready(Err(error)) => Err(End::UpstreamBroke(error)),
+            Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
+            Poll::Ready(Ok(read)) => self.forward_replies(cx, read).map(|()| Progress::Moved),
+        })
+    }
+
+    fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
+        let mut rest = bytes;
+        let mut run = 0;
+        loop {
+            let before = bytes.len() - rest.len();
+            let part = self.replies.next(&mut rest, |header, head| {
+                Ok::<_, UpstreamFault>(match self.owed.answer(header, head)? {
+                    None => Class::More,
+                    Some(Treatment::Forward) => Class::Stream,
+                    Some(Treatment::Hello) if header.length > MAX_HELLO_LENGTH => {
+                        return Err(UpstreamFault::HelloTooLong(header.length));
+                    }
+                    Some(Treatment::Hello) => Class::Whole(()),
+                })
+            });
+            if let Ok(Part::Stream) = part {
+                continue;
+            }
+            self.send_client(cx, bytes.get(run..before).unwrap_or_default())?;
+            run = bytes.len() - rest.len();
+            match part? {
+                Part::Release(held) => self.send_client(cx, &held)?,
+                Part::Whole((), frame) => {
+                    let addresses = self.door.addresses(self.local);
+                    let rewritten = rewrite_reply(&frame, &addresses).map_err(UpstreamFault::from)?;
+                    self.send_client(cx, rewritten.as_deref().unwrap_or(&frame))?;
+                }
+                Part::Starved | Part::Stream => return Ok(()),
+            }
+        }
+    }
+
+    fn send_client(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
+        self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientBroke)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The listeners: binds one per member, accepts, pairs each client with an upstream connection, and drains.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::door::Door;
+use super::observations::Observations;
+use super::policy::Policy;
+use super::relay::Relay;
+use super::topology::{Topology, discover};
+use super::upstream::{Address, Upstream};
+use super::{session, socket};
+use crate::engine::Session;
+use crate::service::Service;
+
+/// How long busy connections may take to finish when docward shuts down.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Pause after an accept that failed: out of file descriptors is not mended by trying at once.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Where to listen and what stands behind it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The first member's listener; further members take the following ports.
+    pub listen: SocketAddr,
+    /// Host name for hello replies, if another than the address listened on.
+    pub advertise: Option<String>,
+    pub upstream: Upstream,
+}
+
+/// Bound listeners, nothing accepted yet.
+pub struct Proxy<P> {
+    listeners: Vec<TcpListener>,
+    topology: Arc<Topology>,
+    /// Whether some member's own name is still unknown.
+    incomplete: bool,
+    rules: Arc<ArcSwap<P>>,
+    service: Arc<dyn Service>,
+    observations: Arc<Observations>,
+}
+
+/// A listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {error}; choose another address with --listen or stop who holds it")]
+pub struct BindError {
+    address: SocketAddr,
+    error: io::Error,
+}
+
+impl<P: Policy> Proxy<P> {
+    /// Asks the upstream for its members and binds a listener for each. An upstream that is down is no error.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub async fn bind(config: Config, rules: Arc<ArcSwap<P>>, service: Arc<dyn Service>) -> Result<Self, BindError> {
+        let (members, answered) = discover(&config.upstream).await;
+        let mut listeners = Vec::with_capacity(members.len());
+        let mut addresses = Vec::with_capacity(members.len());
+        for offset in 0..members.len() {
+            let (listener, address) = bind(following(config.listen, offset)).await?;
+            listeners.push(listener);
+            addresses.push(address);
+        }
+        let topology = Arc::new(Topology::new(config.advertise, members, addresses));
+        Ok(Self { listeners, topology, incomplete: !answered, rules, service, observations: Arc::default() })
+    }
+
+    /// The addresses listened on, the first member's first.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.topology.listeners().iter().copied()
+    }
+
+    /// Serves until `shutdown` is ready; then accepts nobody, closes idle connections and gives busy ones
+    /// [`DRAIN`].
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let (draining, drained) = watch::channel(false);
+        let mut accepting = tokio::task::JoinSet::new();
+        if self.incomplete {
+            let topology = self.topology.clone();
+            accepting.spawn(async move { topology.learn_names().await });
+        }
+        for (index, listener) in self.listeners.into_iter().enumerate() {
+            let door = Arc::new(Door {
+                index,
+                topology: self.topology.clone(),
+                rules: self.rules.clone(),
+                service: self.service.clone(),
+                observations: self.observations.clone(),
+            });
+            accepting.spawn(accept(listener, door, drained.clone()));
+        }
+        drop(drained);
+        shutdown.await;
+        accepting.shutdown().await;
+        draining.send_replace(true);
+        if timeout(DRAIN, draining.closed()).await.is_err() {
+            let left = draining.receiver_count();
+            tracing::warn!("{left} connections were still busy after {} s and are closed", DRAIN.as_secs());
+        }
+        for (rule, verdict, count) in self.observations.counts() {
+            tracing::info!(rule, verdict, count, "rule's verdicts since start");
+        }
+    }
+}
+
+/// The port of a further member; an ephemeral port (0) stays one.
+fn following(first: SocketAddr, offset: usize) -> SocketAddr {
+    let mut address = first;
+    if first.port() != 0 {
+        address.set_port(first.port().saturating_add(u16::try_from(offset).unwrap_or(u16::MAX)));
+    }
+    address
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let actual = listener.local_addr()?;
+        Ok((listener, actual))
+    };
+    bound.await.map_err(|error| BindError { address, error })
+}
+
+async fn accept<P: Policy>(listener: TcpListener, door: Arc<Door<P>>, shutdown: watch::Receiver<bool>) {
+    loop {
+        match listener.accept().await {
+            Ok((client, peer)) => {
+                tokio::spawn(connect(client, peer, door.clone(), shutdown.clone()));
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// One client: dials its member and relays. When the member cannot be reached the client's connection is
+/// closed at once, which drivers know how to retry.
+async fn connect<P: Policy>(client: TcpStream, peer: SocketAddr, door: Arc<Door<P>>, shutdown: watch::Receiver<bool>) {
+    let Some(member) = door.topology.dial(door.index) else { return };
+    match Box::pin(pair(&client, &member)).await {
+        Ok((upstream, local)) => {
+            let session = Session { client: peer.to_string(), ..Session::default() };
+            session::run(Relay::new(client, upstream, door, local, session), shutdown).await;
+        }
+        Err(error) => tracing::warn!(client = %peer, "connection closed: upstream {member} cannot be reached: {error}"),
+    }
+}
+
+async fn pair(client: &TcpStream, member: &Address) -> io::Result<(TcpStream, IpAddr)> {
+    let local = client.local_addr()?.ip();
+    socket::tune(client)?;
+    Ok((member.connect().await?, local))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_members_take_the_following_ports() {
+        let first = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(following(first(27018), 2), first(27020));
+        assert_eq!(following(first(0), 2), first(0));
+    }
+}

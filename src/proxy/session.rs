@@ -1,0 +1,70 @@
+//! The life of one client connection, from the first byte to a bounded goodbye.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::end::End;
+use super::policy::Policy;
+use super::relay::{Event, Relay};
+
+/// How long what is still under way may take when one side has gone.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Relays until either side closes, a message closes the connection, or `shutdown` turns true and nothing is
+/// under way.
+pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>)
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send,
+    U: AsyncRead + AsyncWrite + Unpin + Send,
+    P: Policy,
+{
+    let end = loop {
+        let event = tokio::select! {
+            biased;
+            event = poll_fn(|cx| relay.poll(cx)) => event,
+            _ = shutdown.changed(), if !relay.draining => {
+                relay.draining = true;
+                continue;
+            }
+        };
+        match event {
+            Event::End(end) => break end,
+            // Boxed: most sessions never judge, and their task should not be as large as a plan's.
+            Event::Judge(frame) => {
+                if let Err(end) = Box::pin(relay.judge(frame)).await {
+                    break end;
+                }
+            }
+        }
+    };
+    if end.is_remarkable() {
+        tracing::warn!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
+    } else {
+        tracing::debug!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
+    }
+    // Whoever does not take the last bytes in time loses them.
+    let _ = Box::pin(timeout(GOODBYE, goodbye(&mut relay, &end))).await;
+}
+
+/// Delivers what can be delivered.
+async fn goodbye<C, U, P>(relay: &mut Relay<C, U, P>, end: &End) -> std::io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Policy,
+{
+    // An error here is the end that is already known, or the next one; the other side is still served.
+    let _ = poll_fn(|cx| relay.to_upstream.poll_flush(cx, &mut relay.upstream)).await;
+    if let End::ClientClosed = end {
+        // The server sees the end too, finishes or cancels as it does for its own clients, and a client that
+        // only closed its sending half still gets its replies.
+        relay.upstream.shutdown().await?;
+        let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
+    }
+    poll_fn(|cx| relay.to_client.poll_flush(cx, &mut relay.client)).await?;
+    relay.client.shutdown().await
+}

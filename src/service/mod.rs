@@ -1,0 +1,23 @@
+//! What docward asks mongod by itself, as its own user and through the official driver: numbers of counters
+//! and the largest value of a field.
+//!
+//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
+//! numbers, [`mongo`] talks to the server.
+
+mod allocator;
+mod mongo;
+
+use std::pin::Pin;
+
+use crate::engine::lookup::{Found, Lookup, LookupError};
+
+pub use mongo::MongoService;
+
+/// An answer on its way.
+pub type Answer<'s> = Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send + 's>>;
+
+/// Answers what a plan must know from outside.
+pub trait Service: Send + Sync + 'static {
+    /// Dropping the answer before it is there may leave a gap in a sequence, never a number issued twice.
+    fn find(&self, lookup: Lookup) -> Answer<'_>;
+}

@@ -1,0 +1,220 @@
+//! The service's own connection: the official driver, made on the first question, so that rules without
+//! lookups need no service user.
+//!
+//! Counters are documents `{_id: counter, seq: last number issued}`; an application's own `$inc` on them stays
+//! correct beside docward. Errors are sorted by whether trying again can help.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, RawDocumentBuf, doc};
+use mongodb::Client;
+use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
+use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, WriteConcern};
+use tokio::sync::OnceCell;
+
+use super::allocator::{Allocator, Store};
+use super::{Answer, Service};
+use crate::document::{Document, Kind, Lookup as PathLookup, Path};
+use crate::engine::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
+
+/// How long the driver looks for a primary; an election takes longer only where it has failed.
+const SERVER_SELECTION: Duration = Duration::from_secs(5);
+/// The longest a question may take with all the driver's retries: the client waits meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Doubles count up to here by ones; `seq` must be able to move on by one.
+const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
+
+/// Answers lookups with the official driver.
+#[derive(Debug)]
+pub struct MongoService {
+    server: Arc<Server>,
+    allocator: Allocator<Server>,
+}
+
+#[derive(Debug)]
+struct Server {
+    options: ClientOptions,
+    client: OnceCell<Client>,
+}
+
+impl MongoService {
+    /// # Errors
+    /// The driver's, when `uri` is no connection string.
+    pub async fn parse(uri: &str) -> Result<Self, Error> {
+        Ok(Self::new(ClientOptions::parse(uri).await?))
+    }
+
+    /// Uses the upstream's connection string, but not as the user it may name.
+    ///
+    /// # Errors
+    /// The driver's, when `uri` is no connection string.
+    pub async fn parse_without_credentials(uri: &str) -> Result<Self, Error> {
+        let mut options = ClientOptions::parse(uri).await?;
+        options.credential = None;
+        Ok(Self::new(options))
+    }
+
+    fn new(mut options: ClientOptions) -> Self {
+        options.server_selection_timeout.get_or_insert(SERVER_SELECTION);
+        options.connect_timeout.get_or_insert(SERVER_SELECTION);
+        options.app_name.get_or_insert_with(|| "docward".to_owned());
+        let server = Arc::new(Server { options, client: OnceCell::new() });
+        Self { allocator: Allocator::new(server.clone()), server }
+    }
+}
+
+impl Service for MongoService {
+    fn find(&self, lookup: Lookup) -> Answer<'_> {
+        Box::pin(async move {
+            match lookup {
+                Lookup::Lease(lease) => self.allocator.numbers(lease).await.map(Found::Numbers),
+                Lookup::Maximum(maximum) => patiently(self.server.maximum(&maximum)).await.map(Found::Maximum),
+            }
+        })
+    }
+}
+
+impl Store for Server {
+    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+        patiently(async {
+            let first = match lease.start {
+                Start::At(first) => first,
+                // The guarded collection is only searched for a counter that is not there yet.
+                Start::AfterMax => match self.increment(lease, count, None).await? {
+                    Some(last) => return Ok(last),
+                    None => self.maximum(&lease.guarded).await?.unwrap_or(0).saturating_add(1),
+                },
+            };
+            let last = self.increment(lease, count, Some(first)).await?;
+            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed just now", name(lease))))
+        })
+        .await
+    }
+}
+
+impl Server {
+    async fn client(&self) -> Result<&Client, LookupError> {
+        let connect = || async { Client::with_options(self.options.clone()) };
+        let client = self.client.get_or_try_init(connect).await;
+        client.map_err(|error| sorted(&error, "docward's service connection"))
+    }
+
+    /// Moves the counter on and gives its new value; without `first`, only if it exists.
+    async fn increment(&self, lease: &Lease, count: i64, first: Option<i64>) -> Result<Option<i64>, LookupError> {
+        let filter = match first {
+            Some(_) => doc! {"_id": &lease.counter},
+            None => doc! {"_id": &lease.counter, "seq": {"$ne": Bson::Null}},
+        };
+        let seq = match first {
+            Some(first) => doc! {"$ifNull": ["$seq", narrow(first.saturating_sub(1))]},
+            None => doc! {"$ifNull": ["$seq", 0]},
+        };
+        let update = vec![doc! {"$set": {"seq": {"$add": [seq, narrow(count)]}}}];
+        let counters = self.client().await?.database(&lease.database).collection::<RawDocumentBuf>(&lease.collection);
+        let stored = counters
+            .find_one_and_update(filter, update)
+            .upsert(first.is_some())
+            .return_document(ReturnDocument::After)
+            .write_concern(WriteConcern::majority())
+            .await
+            .map_err(|error| if is_not_a_number(&error) { not_whole(lease) } else { sorted(&error, &name(lease)) })?;
+        stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(lease))).transpose()
+    }
+
+    /// The largest number in a field, rounded down. Read on the primary and without waiting for a majority: a
+    /// number that may still be rolled back must not be issued again either.
+    async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
+        let Maximum { database, collection, field } = maximum;
+        let place = format!("the largest {field} of {database}.{collection}");
+        let documents = self.client().await?.database(database).collection::<RawDocumentBuf>(collection);
+        let found = documents
+            .find_one(doc! {field: {"$gte": f64::NEG_INFINITY}})
+            .sort(doc! {field: -1})
+            .projection(doc! {field: 1, "_id": i32::from(field == "_id")})
+            .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
+            .read_concern(ReadConcern::local())
+            .await
+            .map_err(|error| sorted(&error, &place))?;
+        let Some(found) = found else { return Ok(None) };
+        let whole = whole_number(&found, field).ok_or_else(|| {
+            LookupError::Refused(format!(
+                "{place} cannot be continued: it is no whole number that fits 64 bits; mend that document"
+            ))
+        })?;
+        Ok(Some(whole))
+    }
+}
+
+async fn patiently<T>(question: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
+    let answer = tokio::time::timeout(PATIENCE, question).await;
+    answer.unwrap_or_else(|_| {
+        Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", PATIENCE.as_secs())))
+    })
+}
+
+/// The type that the shell's own `$inc` would leave.
+fn narrow(number: i64) -> Bson {
+    i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
+}
+
+fn last_number(counter: &RawDocumentBuf) -> Option<i64> {
+    let seq = Document::parse(counter.as_bytes()).ok()?.get("seq")?;
+    let last = seq.as_integer()?;
+    (seq.kind != Kind::Double || last <= LAST_EXACT_DOUBLE).then_some(last)
+}
+
+fn whole_number(document: &RawDocumentBuf, field: &str) -> Option<i64> {
+    let PathLookup::Found(value) = Path::parse(field)?.lookup(Document::parse(document.as_bytes()).ok()?) else {
+        return None;
+    };
+    match value.as_f64() {
+        None => value.as_integer(),
+        Some(number) if number.abs() <= LAST_EXACT_DOUBLE as f64 => Some(number.floor() as i64),
+        Some(_) => None,
+    }
+}
+
+fn name(lease: &Lease) -> String {
+    format!("the counter {:?} in {}.{}", lease.counter, lease.database, lease.collection)
+}
+
+fn not_whole(lease: &Lease) -> LookupError {
+    LookupError::Refused(format!(
+        "{} has a seq that is not a whole number; set it to the last number issued, for example \
+         db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
+        name(lease),
+        lease.collection,
+        lease.counter
+    ))
+}
+
+/// `$add` of something else than a number.
+fn is_not_a_number(error: &Error) -> bool {
+    const TYPE_MISMATCH: i32 = 14;
+    const ADD_NEEDS_NUMBERS: i32 = 16554;
+    matches!(&*error.kind, ErrorKind::Command(command) if [TYPE_MISMATCH, ADD_NEEDS_NUMBERS].contains(&command.code))
+}
+
+/// Whether trying again can help decides between the two.
+fn sorted(error: &Error, place: &str) -> LookupError {
+    let passing = match &*error.kind {
+        ErrorKind::Io(_)
+        | ErrorKind::ServerSelection { .. }
+        | ErrorKind::ConnectionPoolCleared { .. }
+        | ErrorKind::DnsResolve { .. }
+        | ErrorKind::Write(WriteFailure::WriteConcernError(_)) => true,
+        ErrorKind::Command(command) => PASSING_CODES.contains(&command.code),
+        _ => false,
+    };
+    let text = format!("{place}: {}", error.kind);
+    if passing || error.contains_label(RETRYABLE_WRITE_ERROR) {
+        LookupError::Unavailable(text)
+    } else {
+        LookupError::Refused(text)
+    }
+}
+
+/// The specification "Retryable Writes" names these: the server is changing its role, shutting down or cannot be reached.
+/// MaxTimeMSExpired (50) and WriteConflict (112) pass too.
+const PASSING_CODES: [i32; 15] = [6, 7, 50, 89, 91, 112, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
