@@ -185,7 +185,7 @@ mod tests {
             doc! {"$changeStream": {}},
             doc! {"$unset": ["lm"]},
         ] {
-            assert_eq!(run(stages(&[kept.clone()])), None, "{kept}");
+            assert_eq!(run(stages(std::slice::from_ref(&kept))), None, "{kept}");
         }
     }
 
