@@ -18,13 +18,17 @@ introduce() {
 
   and paste, one at a time:
 
-    // refused: a full replacement that would erase fields it does not know
-    db.orders.replaceOne({_id: 1}, {status: "paid"})
+    // rewritten: the order gets the next number, one more each time
+    db.orders.insertOne({item: "book"})
+    db.orders.find()
 
-    // rewritten: an update older than what is stored changes nothing
-    db.articles.updateOne({_id: 1}, {\$set: {title: "new", published_at: new Date()}}, {upsert: true})
-    db.articles.updateOne({_id: 1}, {\$set: {title: "late", published_at: new Date(0)}})
-    db.articles.findOne()
+    // refused: a replacement that would erase what other services wrote, the number included
+    db.orders.replaceOne({item: "book"}, {status: "paid"})
+
+    // rewritten: the points, which this application does not know, survive its replacement
+    db.customers.updateOne({_id: 1}, {\$set: {points: 5}}, {upsert: true})
+    db.customers.replaceOne({_id: 1}, {name: "Ada"})
+    db.customers.find()
 
   Ctrl-C stops everything.
 
