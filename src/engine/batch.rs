@@ -183,7 +183,7 @@ impl<'f> BatchJob<'f> {
     fn forward(&self) -> Step {
         let expects_reply = !self.command.message.more_to_come();
         let changed =
-            self.judged.iter().any(|judged| judged.statement.is_rewritten()) || self.batch.projection.is_some();
+            self.judged.iter().any(|judged| judged.statement.is_rewritten()) || !self.batch.body_changes.is_empty();
         if !changed {
             return Step::ForwardOriginal { expects_reply };
         }

@@ -9,8 +9,8 @@ pub mod replacement;
 pub mod sequence;
 pub mod timestamps;
 
-use crate::command::{Operation, Statement, code};
-use crate::document::{Path, Value};
+use crate::command::{Class, Operation, Statement, code};
+use crate::document::{Document, OwnedValue, Path, Value};
 use crate::rules::{self, Claim, Code, Located, MapReader, Node, ReadContext};
 use replacement::Replacement;
 use sequence::Sequence;
@@ -107,6 +107,22 @@ pub struct Context<'c> {
     pub comment: Option<Value<'c>>,
 }
 
+/// A command on a guarded collection, for rules about reads and about options.
+#[derive(Debug, Clone, Copy)]
+pub struct WholeCommand<'c> {
+    pub class: Class,
+    pub body: Document<'c>,
+}
+
+/// What a pattern says of a whole command.
+#[derive(Debug, Clone)]
+pub enum CommandVerdict {
+    Forward,
+    /// The body gets this field, in the place of one it may have.
+    Set(&'static str, OwnedValue),
+    Reject(Rejection),
+}
+
 impl Pattern {
     pub fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         match self {
@@ -116,11 +132,11 @@ impl Pattern {
         }
     }
 
-    /// The field that reads must not return, if there is one.
-    pub fn hidden_field(&self) -> Option<&str> {
+    /// What a rule makes of a command as a whole, whatever statements it carries.
+    pub fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         match self {
-            Self::Timestamps(pattern) => pattern.hidden_field(),
-            _ => None,
+            Self::Timestamps(pattern) => pattern.judge_command(command),
+            Self::Replacement(_) | Self::Sequence(_) => CommandVerdict::Forward,
         }
     }
 }

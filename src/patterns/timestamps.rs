@@ -13,13 +13,13 @@
 //! A pipeline rather than a filter: a stale upsert then matches and changes nothing, where a narrowed filter
 //! would try to insert and fail with E11000. Reads: [`hide`]; the pipeline: `pipeline.rs`.
 
-pub mod hide;
+mod hide;
 mod pipeline;
 mod settings;
 
 use super::filter::{remade, touched};
-use super::{Context, Rejection, Verdict};
-use crate::command::{Insert, Modification, Operation, Statement, Update};
+use super::{CommandVerdict, Context, Rejection, Verdict, WholeCommand};
+use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use pipeline::{Change, Tree};
 pub use settings::Timestamps;
@@ -38,9 +38,20 @@ enum Reach {
 }
 
 impl Timestamps {
-    /// The stamps' field, if reads are not to return it.
-    pub(super) fn hidden_field(&self) -> Option<&str> {
-        self.hide.then_some(self.store.as_str())
+    /// Keeps the stamps out of reads that do not ask for them.
+    pub(super) fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
+        let change = match command.class {
+            _ if !self.hide => None,
+            Class::Find => hide::projection(documents("projection"), &self.store).map(|value| ("projection", value)),
+            Class::FindAndModify => hide::projection(documents("fields"), &self.store).map(|value| ("fields", value)),
+            Class::Aggregate => {
+                let stages = command.body.get("pipeline").and_then(Value::as_array);
+                stages.and_then(|stages| hide::pipeline(stages, &self.store)).map(|value| ("pipeline", value))
+            }
+            _ => None,
+        };
+        change.map_or(CommandVerdict::Forward, |(key, value)| CommandVerdict::Set(key, value))
     }
 
     pub(super) fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
