@@ -18,13 +18,18 @@ introduce() {
 
   and paste, one at a time:
 
-    // refused: a full replacement that would erase fields it does not know
-    db.orders.replaceOne({_id: 1}, {status: "paid"})
+    // gets a number on its way: look at order_no
+    db.orders.insertOne({_id: 1, status: "new", paid_by: "Ada"})
+    db.orders.findOne()
 
-    // rewritten: an update older than what is stored changes nothing
-    db.articles.updateOne({_id: 1}, {\$set: {title: "new", published_at: new Date()}}, {upsert: true})
-    db.articles.updateOne({_id: 1}, {\$set: {title: "late", published_at: new Date(0)}})
-    db.articles.findOne()
+    // rejected: it would erase what others wrote
+    db.orders.replaceOne({_id: 1}, {status: "sent"})
+
+    // rewritten: the reading that arrives last is the older one, and does not win
+    use iot
+    db.devices.updateOne({_id: 7}, {\$set: {temperature: 21, published_at: new Date()}}, {upsert: true})
+    db.devices.updateOne({_id: 7}, {\$set: {temperature: 4, published_at: new Date(0)}})
+    db.devices.findOne()
 
   Ctrl-C stops everything.
 

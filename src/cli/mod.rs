@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
 mod check;
+mod config;
 mod serve;
 
 use std::io::IsTerminal;
@@ -54,7 +55,10 @@ impl Command {
 /// Logs to stderr; stdout belongs to what a command prints.
 pub fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),

@@ -7,27 +7,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::config::ConfigFile;
 use super::{EXIT_USAGE, load_rules};
 use crate::patterns::RuleSet;
 use crate::proxy::{Config, Proxy, Upstream};
 use crate::service::{MongoService, Service};
 
+/// Defaults of what neither a flag nor the configuration file says.
+const LISTEN: &str = "127.0.0.1:27018";
+const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
+
+/// As typed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address for the first member's listener; further members take the following ports.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:27018")]
-    listen: String,
+    /// YAML file with the same keys as these flags; a flag wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
     /// Host name that hello answers name instead of the address listened on.
     #[arg(long, value_name = "NAME")]
     advertise: Option<String>,
-    /// Connection string of the deployment to guard.
-    #[arg(long, value_name = "URI", default_value = "mongodb://127.0.0.1:27017")]
-    upstream: String,
+    /// Connection string of the deployment to guard [default: mongodb://127.0.0.1:27017].
+    #[arg(long, value_name = "URI")]
+    upstream: Option<String>,
     /// Connection string for docward's own questions [default: upstream, without its credentials].
     #[arg(long, value_name = "URI")]
     service: Option<String>,
@@ -37,7 +46,11 @@ pub struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let rules = match load_rules(&arguments.rules) {
+    let settings = match settings(arguments) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    };
+    let rules = match load_rules(&settings.rules) {
         Ok(rules) => rules,
         Err(code) => return code,
     };
@@ -46,8 +59,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
     };
     runtime.block_on(async {
-        let configured = configure(&arguments).await;
-        let (config, service) = match configured {
+        let (config, service) = match configure(&settings).await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -58,23 +70,37 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
+/// The flags over the file.
+fn settings(arguments: Arguments) -> Result<ConfigFile> {
+    let file = arguments.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+    Ok(ConfigFile {
+        listen: arguments.listen.or(file.listen),
+        advertise: arguments.advertise.or(file.advertise),
+        upstream: arguments.upstream.or(file.upstream),
+        service: arguments.service.or(file.service),
+        rules: if arguments.rules.is_empty() { file.rules } else { arguments.rules },
+    })
+}
+
 fn fail(message: &str, code: u8) -> ExitCode {
     eprintln!("docward: {message}");
     ExitCode::from(code)
 }
 
-async fn configure(arguments: &Arguments) -> Result<(Config, MongoService)> {
-    let upstream = Upstream::parse(&arguments.upstream).await.context("--upstream")?;
-    let service = match &arguments.service {
+async fn configure(settings: &ConfigFile) -> Result<(Config, MongoService)> {
+    let uri = settings.upstream.as_deref().unwrap_or(UPSTREAM);
+    let upstream = Upstream::parse(uri).await.context("--upstream")?;
+    let service = match &settings.service {
         Some(uri) => MongoService::parse(uri).await,
-        None => MongoService::parse_without_credentials(&arguments.upstream).await,
+        None => MongoService::parse_without_credentials(uri).await,
     };
     let config = Config {
-        listen: resolve(&arguments.listen)?,
-        advertise: arguments.advertise.as_deref().map(host_name).transpose()?,
+        listen: resolve(settings.listen.as_deref().unwrap_or(LISTEN))?,
+        advertise: settings.advertise.as_deref().map(host_name).transpose()?,
         upstream,
     };
-    Ok((config, service.context("--service")?))
+    let service = service.map_err(|error| anyhow!("--service: {}", error.kind))?;
+    Ok((config, service))
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr> {

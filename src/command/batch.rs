@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::statement::Statement;
 use super::{Class, Command, CommandError, Namespace, parse_document, refuse_duplicates};
-use crate::document::{CowDocument, Document, Value};
+use crate::document::{Document, OwnedValue, Value};
 
 /// `maxWriteBatchSize` of every server since 3.6.
 const MAX_STATEMENTS: usize = 100_000;
@@ -100,8 +100,8 @@ pub struct Batch<'a> {
     pub namespaces: SmallVec<[Namespace<'a>; 1]>,
     pub statements: Vec<Statement<'a>>,
     pub ordered: bool,
-    /// findAndModify's `fields`, if they are to be other than the client's.
-    pub projection: Option<CowDocument<'a>>,
+    /// Fields of the command body that are to be other than the client's.
+    pub body_changes: Vec<(&'static str, OwnedValue)>,
     /// The number by which the server knows the first statement, unless `stmtIds` names all.
     first_statement_id: i64,
     statement_ids: Vec<i32>,
@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
             Some(value) => read_statement_ids(value, statements.len())?,
         };
         let first_statement_id = command.body.get("stmtId").and_then(Value::as_integer).unwrap_or(0);
-        Ok(Self { form, namespaces, statements, ordered, projection: None, first_statement_id, statement_ids })
+        Ok(Self { form, namespaces, statements, ordered, body_changes: Vec::new(), first_statement_id, statement_ids })
     }
 
     /// The namespace of a statement of this batch.

@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         for element in command.body.elements() {
             let kept = match (extent, element.key) {
                 (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,
-                (_, b"fields") if self.projection.is_some() => false,
+                (_, key) if self.body_changes.iter().any(|(changed, _)| changed.as_bytes() == key) => false,
                 (Extent::Whole, _) => true,
                 (Extent::Part(_), b"stmtIds") => false,
                 (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
@@ -91,9 +91,7 @@ impl<'a> Batch<'a> {
         if let Some(statement) = statement {
             statement.write_missing_filter(w, command.body);
         }
-        if let Some(projection) = &self.projection {
-            w.value("fields", Value::document(projection.as_document()));
-        }
+        self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {
             w.array("stmtIds", |a| parts.iter().for_each(|part| a.int32(self.statement_id(part.index))));
         }

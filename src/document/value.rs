@@ -203,6 +203,11 @@ impl OwnedValue {
         Self::fixed(Kind::Timestamp, &bits.to_le_bytes())
     }
 
+    /// A document's bytes, as [`Writer`](super::Writer) made them.
+    pub(crate) fn document(bytes: &[u8]) -> Self {
+        Self::fixed(Kind::Document, bytes)
+    }
+
     /// The narrowest integer type that holds the number.
     pub fn integer(number: i64) -> Self {
         i32::try_from(number).map_or_else(|_| Self::int64(number), Self::int32)

@@ -87,14 +87,14 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
     writer.finish()
 }
 
-/// The answer to [`find_maximum`]; `Err` when the server refused it.
-pub(super) fn read_maximum(reply: &[u8], field: &str) -> Result<Found, ()> {
-    let reply = Reply::parse(reply).ok().filter(Reply::is_ok).ok_or(())?;
+/// The answer to [`find_maximum`]; `None` when the server refused it.
+pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Found> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
     let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
     let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
     let value = first.and_then(|document| match Path::parse(field)?.lookup(document) {
         At::Found(value) => value.as_integer(),
         At::Missing | At::Blocked(_) => None,
     });
-    Ok(Found::Maximum(value))
+    Some(Found::Maximum(value))
 }

@@ -5,22 +5,25 @@
 //! refused one in an ordered batch do not go at all, and one reply is put together from what came back.
 //! Statements keep their numbers (`stmtIds`), so that a retry is recognised however it is cut.
 
-use std::collections::VecDeque;
+mod conflicts;
+mod sequences;
 
-use super::judge::{Judged, Refused};
-use super::lookup::{Found, Lookup, LookupError, Maximum};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use super::allocation;
+use super::judge::Judged;
+use super::lookup::Lookup;
 use super::merge::{self, Tally};
-use super::observation::{Observations, Said};
+use super::observation::Observations;
 use super::plan::{Input, Step};
-use super::{allocation, refusal};
-use crate::command::{Batch, Command, Form, Operation, Part, PartOptions, Reply, Statement};
-use crate::document::{Document, Writer};
-use crate::patterns::sequence::Strategy;
-use crate::patterns::{Conflict, Pattern, Rejection, Rule};
+use crate::command::{Batch, Command, Form, Part, PartOptions, Reply};
+use crate::document::Writer;
+use crate::patterns::{Conflict, Rule};
 use crate::wire::op_msg;
 
-/// How often an optimistic sequence tries again for one statement before it gives up.
-const MAX_ATTEMPTS: u32 = 1000;
+/// Goes on with the batch, or leaves it with a step.
+type Flow = ControlFlow<Step>;
 
 /// The work on one write command.
 #[derive(Debug)]
@@ -36,8 +39,6 @@ pub(super) struct BatchJob<'f> {
     tally: Tally,
     /// Something has gone upstream inside the client's transaction.
     transaction_begun: bool,
-    /// docward itself has made an error of a statement.
-    refused_any: bool,
     stopped: bool,
 }
 
@@ -72,7 +73,6 @@ impl<'f> BatchJob<'f> {
             awaiting: Awaiting::Nothing,
             tally: Tally::default(),
             transaction_begun: false,
-            refused_any: false,
             stopped: false,
         };
         job.leases = job.collect_leases();
@@ -80,45 +80,23 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn next(&mut self, input: Input<'_>, observations: &mut Observations) -> Step {
-        match (std::mem::replace(&mut self.awaiting, Awaiting::Nothing), input) {
-            (Awaiting::Nothing, _) => {}
-            (Awaiting::Lease, Input::Found(found)) => {
-                if let Err(step) = self.take_lease(found) {
-                    return step;
-                }
-            }
-            (Awaiting::Maximum, Input::Found(found)) => {
-                if let Err(step) = self.take_maximum(found) {
-                    return step;
-                }
-            }
-            (Awaiting::Maximum, Input::Reply(reply)) => {
-                match allocation::read_maximum(reply, self.optimistic_field()) {
-                    Ok(found) => {
-                        self.transaction_begun = true;
-                        if let Err(step) = self.take_maximum(Ok(found)) {
-                            return step;
-                        }
-                    }
-                    // The server's own error: the transaction is over, as it would be for the client's statement.
-                    Err(()) => return self.pass_on(reply),
-                }
-            }
-            (Awaiting::Run, Input::Reply(reply)) => match self.take_reply(reply, observations) {
-                Ok(()) => {}
-                Err(step) => return step,
-            },
+        let flow = match (std::mem::replace(&mut self.awaiting, Awaiting::Nothing), input) {
+            (Awaiting::Nothing, _) => Flow::Continue(()),
+            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found),
+            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found),
+            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply),
+            (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply, observations),
             (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
-                Some(joined) => match self.take_reply(&joined, observations) {
-                    Ok(()) => {}
-                    Err(step) => return step,
-                },
-                None => return Step::Close("the rest of a bulkWrite's results cannot be read".to_owned()),
+                Some(joined) => self.take_reply(&joined, observations),
+                None => close("the rest of a bulkWrite's results cannot be read"),
             },
-            (Awaiting::Abort, Input::Reply(_)) => return self.finish(),
-            (_, _) => return Step::Close("docward lost its place in a batch".to_owned()),
+            (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
+            (_, _) => close("docward lost its place in a batch"),
+        };
+        match flow {
+            Flow::Continue(()) => self.advance(),
+            Flow::Break(step) => step,
         }
-        self.advance()
     }
 
     fn stops_on_error(&self) -> bool {
@@ -168,127 +146,6 @@ impl<'f> BatchJob<'f> {
         self.send_run()
     }
 
-    // --- sequences
-
-    /// Which statements want which counter's numbers. Statements that do not run want none.
-    fn collect_leases(&self) -> VecDeque<(&'f Rule, Vec<usize>)> {
-        let mut leases: VecDeque<(&'f Rule, usize, Vec<usize>)> = VecDeque::new();
-        for index in self.sendable() {
-            let Some(judged) = self.judged.get(index) else { continue };
-            let namespace = judged.statement.namespace;
-            for rule in judged.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
-                match leases.iter_mut().find(|(other, ns, _)| other.id == rule.id && *ns == namespace) {
-                    Some((_, _, statements)) => statements.push(index),
-                    None => leases.push_back((rule, namespace, vec![index])),
-                }
-            }
-        }
-        leases.into_iter().map(|(rule, _, statements)| (rule, statements)).collect()
-    }
-
-    fn take_lease(&mut self, found: Result<Found, LookupError>) -> Result<(), Step> {
-        let Some((rule, statements)) = self.leases.pop_front() else { return Ok(()) };
-        match found {
-            Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
-                for (index, number) in statements.into_iter().zip(numbers) {
-                    self.assign(index, rule, number);
-                }
-                Ok(())
-            }
-            Ok(_) => Err(Step::Close("the service answered a lease with something else".to_owned())),
-            Err(LookupError::Unavailable(text)) => Err(Step::Close(text)),
-            Err(LookupError::Refused(text)) => {
-                for index in statements {
-                    self.refuse_for_lookup(index, rule, &text);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn assign(&mut self, index: usize, rule: &Rule, number: i64) {
-        if let Some(judged) = self.judged.get_mut(index) {
-            judged.statement = with_number(&judged.statement, rule, number);
-        }
-    }
-
-    fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str) {
-        if let Some(judged) = self.judged.get_mut(index) {
-            let rejection = Rejection::new(format!("no number can be had for it: {text}"), "Tell the DBA.");
-            judged.refused = Some(Refused { rule, rejection });
-        }
-    }
-
-    fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = &'f Rule> + use<'_, 'f> {
-        let sequences = self.judged.get(index).map(|judged| judged.sequences.as_slice()).unwrap_or_default();
-        sequences.iter().copied().filter(|rule| strategy(rule) == Some(Strategy::Optimistic))
-    }
-
-    /// A rule whose next number the first run needs and does not know.
-    fn missing_maximum(&self) -> Option<&'f Rule> {
-        let run = self.runs.as_ref()?.front()?;
-        let rules = run.statements.iter().flat_map(|index| self.optimistic_rules(*index));
-        rules.into_iter().find(|rule| !run.next_numbers.iter().any(|(known, _)| *known == rule.id))
-    }
-
-    fn optimistic_field(&self) -> &str {
-        match self.missing_maximum().map(|rule| &rule.pattern) {
-            Some(Pattern::Sequence(sequence)) => sequence.field().as_str(),
-            _ => "",
-        }
-    }
-
-    /// Inside a transaction only the transaction itself sees what it inserted, so the client's own session asks.
-    fn ask_maximum(&mut self, rule: &Rule) -> Step {
-        let first = self.runs.as_ref().and_then(|runs| runs.front()?.statements.first().copied()).unwrap_or(0);
-        let Some(judged) = self.judged.get(first) else { return self.conclude() };
-        let namespace = self.batch.namespace(&judged.statement);
-        let Pattern::Sequence(sequence) = &rule.pattern else { return self.conclude() };
-        let maximum = Maximum {
-            database: namespace.database.to_owned(),
-            collection: namespace.collection.to_owned(),
-            field: sequence.field().as_str().to_owned(),
-        };
-        self.awaiting = Awaiting::Maximum;
-        if self.command.session().in_transaction {
-            return Step::Exchange(allocation::find_maximum(&self.command, &maximum, self.transaction_begun));
-        }
-        Step::Lookup(Lookup::Maximum(maximum))
-    }
-
-    fn take_maximum(&mut self, found: Result<Found, LookupError>) -> Result<(), Step> {
-        let Some(rule) = self.missing_maximum() else { return Ok(()) };
-        let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Ok(()) };
-        let next = match found {
-            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
-                .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
-            Ok(Found::Numbers(_)) => {
-                return Err(Step::Close("the service answered a maximum with something else".to_owned()));
-            }
-            Err(error) => Err(error),
-        };
-        match next {
-            Ok(next) => {
-                run.next_numbers.push((rule.id, next));
-                Ok(())
-            }
-            Err(LookupError::Unavailable(text)) => Err(Step::Close(text)),
-            Err(LookupError::Refused(text)) => {
-                let statements = std::mem::take(&mut run.statements);
-                if let Some(runs) = &mut self.runs {
-                    runs.pop_front();
-                }
-                for index in statements {
-                    self.refuse_for_lookup(index, rule, &text);
-                }
-                self.stopped |= self.stops_on_error();
-                Ok(())
-            }
-        }
-    }
-
-    // --- runs
-
     fn plan_runs(&self) -> VecDeque<Run> {
         let run = |statements: Vec<usize>| Run { statements, next_numbers: Vec::new(), attempts: 0 };
         let mut runs: VecDeque<Run> = VecDeque::new();
@@ -326,7 +183,7 @@ impl<'f> BatchJob<'f> {
     fn forward(&self) -> Step {
         let expects_reply = !self.command.message.more_to_come();
         let changed =
-            self.judged.iter().any(|judged| judged.statement.is_rewritten()) || self.batch.projection.is_some();
+            self.judged.iter().any(|judged| judged.statement.is_rewritten()) || !self.batch.body_changes.is_empty();
         if !changed {
             return Step::ForwardOriginal { expects_reply };
         }
@@ -346,7 +203,7 @@ impl<'f> BatchJob<'f> {
             for rule in self.optimistic_rules(index) {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
-                    statement = with_number(&statement, rule, *next);
+                    statement = sequences::with_number(&statement, rule, *next);
                     // Behind the largest there is another attempt, which is then told that there is none.
                     *next = next.saturating_add(1);
                 }
@@ -363,23 +220,23 @@ impl<'f> BatchJob<'f> {
     }
 
     /// What came back for the first run.
-    fn take_reply(&mut self, frame: &[u8], observations: &mut Observations) -> Result<(), Step> {
+    fn take_reply(&mut self, frame: &[u8], observations: &mut Observations) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
-            return Err(Step::Close("the server's reply to a write cannot be read".to_owned()));
+            return close("the server's reply to a write cannot be read");
         };
-        let Some(run) = self.runs.as_mut().and_then(VecDeque::pop_front) else { return Ok(()) };
+        let Some(run) = self.runs.as_mut().and_then(VecDeque::pop_front) else { return Flow::Continue(()) };
         if self.batch.form == Form::FindAndModify {
             return self.take_find_and_modify(&reply, frame, run, observations);
         }
         if !reply.is_ok() {
-            return Err(self.pass_on(frame));
+            return Flow::Break(self.pass_on(frame));
         }
         if let Some(cursor) = merge::open_cursor(&reply) {
             if let Some(runs) = &mut self.runs {
                 runs.push_front(run);
             }
             self.awaiting = Awaiting::Cursor(frame.to_vec());
-            return Err(Step::Exchange(merge::get_more(&self.command, cursor)));
+            return Flow::Break(Step::Exchange(merge::get_more(&self.command, cursor)));
         }
         let errors = merge::errors_of(&reply, self.batch.form);
         if let Some(retry) = self.retry_of(&run, &errors) {
@@ -387,14 +244,14 @@ impl<'f> BatchJob<'f> {
             let (done, rest) = run.statements.split_at(retry);
             self.tally.add(&reply, self.batch.form, done);
             self.repeat(rest.to_vec(), run.attempts + u32::from(retry == 0));
-            return Ok(());
+            return Flow::Continue(());
         }
         if self.is_conflict(&run, &reply, errors.first().map(|(_, error)| *error)) {
             self.tally.note_reply(&reply);
             if let Some(index) = run.statements.first() {
                 self.note_conflict(*index, errors.is_empty(), observations);
             }
-            return Ok(());
+            return Flow::Continue(());
         }
         self.tally.add(&reply, self.batch.form, &run.statements);
         let optimistic = run.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
@@ -405,7 +262,7 @@ impl<'f> BatchJob<'f> {
             let rest = run.statements.get(failed + 1..).unwrap_or_default().to_vec();
             self.repeat(rest, 0);
         }
-        Ok(())
+        Flow::Continue(())
     }
 
     fn repeat(&mut self, statements: Vec<usize>, attempts: u32) {
@@ -417,87 +274,34 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// The place in the run of a statement whose optimistic number somebody else took. Inside a transaction
-    /// the server has aborted, and the client's driver repeats the whole.
-    fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<usize> {
-        let (place, error) = errors.first()?;
-        let index = run.statements.get(*place)?;
-        if self.command.session().in_transaction || run.attempts >= MAX_ATTEMPTS {
-            return None;
-        }
-        let taken = self.optimistic_rules(*index).any(|rule| allocation::is_taken(rule, *error));
-        taken.then_some(*place)
-    }
-
-    // --- conflicts
-
-    fn on_no_match(&self, index: usize) -> Option<(&'f Rule, Conflict)> {
-        self.judged.get(index).and_then(|judged| judged.on_no_match)
-    }
-
-    /// A guarded statement that matched nothing, or whose upsert collided with the document it should have
-    /// matched.
-    fn is_conflict(&self, run: &Run, reply: &Reply<'_>, error: Option<Document<'_>>) -> bool {
-        let Some(index) = run.statements.first().copied().filter(|index| self.on_no_match(*index).is_some()) else {
-            return false;
-        };
-        match error {
-            Some(error) => self.collided(index, error),
-            None => merge::matched(reply, self.batch.form) == 0,
-        }
-    }
-
-    fn collided(&self, index: usize, error: Document<'_>) -> bool {
-        let Some(Operation::Update(update)) = self.judged.get(index).map(|judged| &judged.statement.operation) else {
-            return false;
-        };
-        update.upsert && merge::is_duplicate_of_filter(error, update.filter.as_document())
-    }
-
-    fn note_conflict(&mut self, index: usize, server_goes_on: bool, observations: &mut Observations) {
-        let Some((rule, conflict)) = self.on_no_match(index) else { return };
-        let Some(judged) = self.judged.get_mut(index) else { return };
-        let aborted = self.command.session().in_transaction && !server_goes_on;
-        if conflict == Conflict::Ignore && !aborted {
-            return;
-        }
-        let namespace = self.batch.namespace(&judged.statement);
-        let refused = refusal::conflict(rule);
-        observations.note(rule, &namespace, Said::Conflict, &refused.rejection.reason);
-        judged.refused = Some(refused);
-        self.stopped |= self.stops_on_error();
-    }
-
     fn take_find_and_modify(
         &mut self,
         reply: &Reply<'_>,
         frame: &[u8],
         run: Run,
         observations: &mut Observations,
-    ) -> Result<(), Step> {
+    ) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
         if let Some(error) = error
             && self.retry_of(&run, &[(0, error)]).is_some()
         {
             self.repeat(run.statements, run.attempts + 1);
-            return Ok(());
+            return Flow::Continue(());
         }
         let conflict = self.is_conflict(&run, reply, error);
         let ignored = run.statements.first().and_then(|index| self.on_no_match(*index)).map(|(_, c)| c);
         match (conflict, ignored, error) {
-            (true, Some(Conflict::Ignore), None) | (false, _, _) => Err(self.pass_on(frame)),
+            (true, Some(Conflict::Ignore), None) | (false, _, _) => Flow::Break(self.pass_on(frame)),
             (true, Some(Conflict::Ignore), Some(_)) if !self.command.session().in_transaction => {
                 self.tally.found_nothing();
-                Ok(())
+                Flow::Continue(())
             }
             (true, _, _) => {
                 self.note_conflict(0, error.is_none(), observations);
-                Ok(())
+                Flow::Continue(())
             }
         }
     }
-
-    // --- the end
 
     /// The server's reply is the client's.
     fn pass_on(&self, frame: &[u8]) -> Step {
@@ -506,10 +310,10 @@ impl<'f> BatchJob<'f> {
 
     /// All is sent: a rejection inside a transaction ends it on the server, as a write error there does.
     fn conclude(&mut self) -> Step {
-        self.refused_any = self.judged.iter().any(|judged| judged.refused.is_some());
+        let refused_any = self.judged.iter().any(|judged| judged.refused.is_some());
         let session = self.command.session();
         let active = session.in_transaction && (self.transaction_begun || !session.starts_transaction);
-        if self.refused_any && active {
+        if refused_any && active {
             self.awaiting = Awaiting::Abort;
             return Step::Exchange(abort_transaction(&self.command));
         }
@@ -536,18 +340,8 @@ impl<'f> BatchJob<'f> {
     }
 }
 
-fn with_number<'f>(statement: &Statement<'f>, rule: &Rule, number: i64) -> Statement<'f> {
-    match &rule.pattern {
-        Pattern::Sequence(sequence) => statement.with(sequence.assign(&statement.operation, number)),
-        _ => statement.clone(),
-    }
-}
-
-fn strategy(rule: &Rule) -> Option<Strategy> {
-    match &rule.pattern {
-        Pattern::Sequence(sequence) => Some(sequence.strategy),
-        _ => None,
-    }
+fn close(reason: &str) -> Flow {
+    Flow::Break(Step::Close(reason.to_owned()))
 }
 
 fn abort_transaction(command: &Command<'_>) -> Vec<u8> {

@@ -36,6 +36,26 @@ pub(super) enum Stance {
     Except,
 }
 
+impl Stance {
+    /// What a rule of this stance says when it rejects.
+    pub(super) fn rejects(self) -> Said {
+        match self {
+            Self::Enforce => Said::Reject,
+            Self::Shadow => Said::ShadowReject,
+            Self::Except => Said::ExceptReject,
+        }
+    }
+
+    /// What a rule of this stance says when it rewrites.
+    pub(super) fn rewrites(self) -> Said {
+        match self {
+            Self::Enforce => Said::Rewrite,
+            Self::Shadow => Said::ShadowRewrite,
+            Self::Except => Said::ExceptRewrite,
+        }
+    }
+}
+
 /// A namespace's rules with their stance towards one client, in the order they judge.
 pub(super) type Bench<'r> = SmallVec<[(&'r Rule, Stance); 4]>;
 
@@ -111,21 +131,12 @@ fn judge_statement<'r, 'a>(
 
 /// What is to be noted of a verdict.
 fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, &'v str)> {
-    let (changes, reason) = match verdict {
-        Verdict::Forward => return None,
-        Verdict::Rewrite(_) | Verdict::Allocate => (true, ""),
+    match verdict {
+        Verdict::Forward => None,
+        Verdict::Rewrite(_) | Verdict::Allocate => Some((stance.rewrites(), "")),
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
-            return Some((Said::Allow, &rejection.reason));
+            Some((Said::Allow, &rejection.reason))
         }
-        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => (false, rejection.reason.as_str()),
-    };
-    let said = match (stance, changes) {
-        (Stance::Enforce, true) => Said::Rewrite,
-        (Stance::Enforce, false) => Said::Reject,
-        (Stance::Shadow, true) => Said::ShadowRewrite,
-        (Stance::Shadow, false) => Said::ShadowReject,
-        (Stance::Except, true) => Said::ExceptRewrite,
-        (Stance::Except, false) => Said::ExceptReject,
-    };
-    Some((said, reason))
+        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some((stance.rejects(), &rejection.reason)),
+    }
 }

@@ -13,6 +13,8 @@ mod merge;
 mod observation;
 mod plan;
 mod refusal;
+#[cfg(test)]
+mod tests;
 mod triage;
 
 pub use observation::{Observation, Said};

@@ -3,6 +3,8 @@
 //! [`Plan::next`] says what to do; the caller does it and comes back with what came of it. Statements of
 //! write commands go on in [`BatchJob`](super::batch::BatchJob); everything else is decided here at once.
 
+use std::ops::ControlFlow;
+
 use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
 use super::lookup::{Found, Lookup, LookupError};
@@ -12,9 +14,8 @@ use crate::command::{
     Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, clone_targets, code, error_reply,
     map_reduce_target, output_targets, rename_targets,
 };
-use crate::document::{CowDocument, Document, Kind, Value, Writer};
-use crate::patterns::timestamps::hide;
-use crate::patterns::{Context, Rejection, Rule, RuleSet};
+use crate::document::{Document, Kind, OwnedValue, Value, Writer};
+use crate::patterns::{CommandVerdict, Context, Rejection, Rule, RuleSet, WholeCommand};
 use crate::rules::{Mode, Unguardable};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
@@ -155,7 +156,7 @@ impl<'f> Plan<'f> {
                 session.users = None;
                 Ok(forward)
             }
-            Class::Find => self.find(&command, session),
+            Class::Find | Class::Count | Class::Distinct => self.read(&command, class, session),
             Class::Aggregate => self.aggregate(&command, session),
             Class::MapReduce => {
                 let target = map_reduce_target(&command).into_iter().collect();
@@ -188,11 +189,15 @@ impl<'f> Plan<'f> {
             return Ok(self.ask_for_users(&command));
         }
         let benches: Vec<Bench<'f>> = batch.namespaces.iter().map(|ns| bench(self.rules, *ns, session)).collect();
-        if form == Form::FindAndModify
-            && let Some(field) = benches.first().and_then(|bench| hidden_field(bench))
+        let class = classify(command.name.as_bytes());
+        // bulkWrite names several collections; what is about one is not about the command.
+        if let [bench] = benches.as_slice()
+            && form != Form::BulkWrite
         {
-            let fields = command.body.get("fields").and_then(Value::as_document);
-            batch.projection = hide::projection(fields, field).map(CowDocument::from_writer);
+            match self.judge_whole(&command, class, bench) {
+                ControlFlow::Continue(changes) => batch.body_changes = changes,
+                ControlFlow::Break(step) => return Ok(step),
+            }
         }
         let context = Context { now: self.now.milliseconds, comment: command.body.get("comment") };
         let judged = judge_batch(&batch, &benches, &context, &mut self.observations);
@@ -215,10 +220,19 @@ impl<'f> Plan<'f> {
         Step::Exchange(writer.finish())
     }
 
-    fn find(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
-        self.hide_in_reads(command, session, "projection", |command, field| {
-            let current = command.body.get("projection").and_then(Value::as_document);
-            hide::projection(current, field).map(|bytes| (Kind::Document, bytes))
+    fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, Refuse> {
+        let expects_reply = !command.message.more_to_come();
+        let Some(namespace) = command.collection() else { return Ok(Step::ForwardOriginal { expects_reply }) };
+        if session.users.is_none() && asks_for_users(self.rules, namespace) {
+            return Ok(self.ask_for_users(command));
+        }
+        let bench = bench(self.rules, namespace, session);
+        Ok(match self.judge_whole(command, class, &bench) {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },
+            ControlFlow::Continue(changes) => {
+                Step::Forward { message: with_fields(&command.message, command.body, &changes), expects_reply }
+            }
         })
     }
 
@@ -227,38 +241,38 @@ impl<'f> Plan<'f> {
             let text = "an aggregation's pipeline comes as a document sequence, which docward does not read".to_owned();
             return Err(Refuse { code: code::FAILED_TO_PARSE, text });
         }
-        let step = self.road(command, output_targets(command), "aggregation into", session)?;
-        match step {
-            Step::ForwardOriginal { .. } => self.hide_in_reads(command, session, "pipeline", |command, field| {
-                let stages = command.body.get("pipeline").and_then(Value::as_array)?;
-                hide::pipeline(stages, field).map(|bytes| (Kind::Array, bytes))
-            }),
+        match self.road(command, output_targets(command), "aggregation into", session)? {
+            Step::ForwardOriginal { .. } => self.read(command, Class::Aggregate, session),
             other => Ok(other),
         }
     }
 
-    /// Sends a read on with `key` changed so that the stamps stay out of its results.
-    fn hide_in_reads(
+    /// What the rules make of the command as a whole: fields of its body to set, or its rejection.
+    fn judge_whole(
         &mut self,
         command: &Command<'f>,
-        session: &Session,
-        key: &str,
-        change: impl FnOnce(&Command<'f>, &str) -> Option<(Kind, Vec<u8>)>,
-    ) -> Result<Step, Refuse> {
-        let expects_reply = !command.message.more_to_come();
-        let forward = Step::ForwardOriginal { expects_reply };
-        let Some(namespace) = command.collection() else { return Ok(forward) };
-        if session.users.is_none() && asks_for_users(self.rules, namespace) {
-            return Ok(self.ask_for_users(command));
+        class: Class,
+        bench: &Bench<'f>,
+    ) -> ControlFlow<Step, Vec<(&'static str, OwnedValue)>> {
+        let Some(namespace) = command.collection() else { return ControlFlow::Continue(Vec::new()) };
+        let whole = WholeCommand { class, body: command.body };
+        let mut changes = Vec::new();
+        for (rule, stance) in bench {
+            match (rule.pattern.judge_command(&whole), stance) {
+                (CommandVerdict::Forward, _) => {}
+                // Reads with fields added are too many to count as news.
+                (CommandVerdict::Set(key, value), Stance::Enforce) => changes.push((key, value)),
+                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), ""),
+                (CommandVerdict::Reject(rejection), stance) => {
+                    self.observations.note(rule, &namespace, stance.rejects(), &rejection.reason);
+                    if *stance == Stance::Enforce {
+                        let refused = Refused { rule, rejection };
+                        return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
+                    }
+                }
+            }
         }
-        let bench = bench(self.rules, namespace, session);
-        let Some((kind, bytes)) = hidden_field(&bench).and_then(|field| change(command, field)) else {
-            return Ok(forward);
-        };
-        Ok(Step::Forward {
-            message: with_field(&command.message, command.body, key, Value { kind, bytes: &bytes }),
-            expects_reply,
-        })
+        ControlFlow::Continue(changes)
     }
 
     /// A way into a collection that is no statement: refused where a rule guards it, unless all such rules
@@ -290,15 +304,14 @@ impl<'f> Plan<'f> {
                     format!("no rule can analyse what it writes ({what} the guarded collection)"),
                     "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
                 );
-                let said = match (stance, rule.unguardable) {
-                    (_, Unguardable::Allow) => Said::Allow,
-                    (Stance::Enforce, _) => Said::Reject,
-                    (Stance::Shadow, _) => Said::ShadowReject,
-                    (Stance::Except, _) => Said::ExceptReject,
+                let said = match rule.unguardable {
+                    Unguardable::Allow => Said::Allow,
+                    Unguardable::Reject => stance.rejects(),
                 };
                 self.observations.note(rule, &namespace, said, &rejection.reason);
                 if said == Said::Reject {
-                    return Ok(reject_command(command, &Refused { rule, rejection }, what, namespace));
+                    let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
+                    return Ok(reject_command(command, &Refused { rule, rejection }, noun, namespace));
                 }
             }
         }
@@ -308,7 +321,6 @@ impl<'f> Plan<'f> {
 
 /// `ok: 0` with `errInfo`, for a command without statements.
 fn reject_command(command: &Command<'_>, refused: &Refused<'_>, what: &str, namespace: Namespace<'_>) -> Step {
-    let what = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
     let text = refusal::message(refused, what, namespace);
     if command.message.more_to_come() {
         return Step::Silent;
@@ -318,24 +330,15 @@ fn reject_command(command: &Command<'_>, refused: &Refused<'_>, what: &str, name
     }))
 }
 
-/// The field that reads are not to return, if an enforced rule hides one.
-fn hidden_field<'r>(bench: &Bench<'r>) -> Option<&'r str> {
-    bench.iter().filter(|(_, stance)| *stance == Stance::Enforce).find_map(|(rule, _)| rule.pattern.hidden_field())
-}
-
-/// The message with one field of its body replaced or added.
-fn with_field(message: &Message<'_>, body: Document<'_>, key: &str, value: Value<'_>) -> Vec<u8> {
+/// The message with fields of its body replaced or added.
+fn with_fields(message: &Message<'_>, body: Document<'_>, changes: &[(&'static str, OwnedValue)]) -> Vec<u8> {
     let header = message.header;
-    let mut writer = op_msg::Writer::new(
-        header.request_id,
-        header.response_to,
-        message.flags,
-        header.length + value.bytes.len() + 32,
-    );
+    let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 128);
     writer.body(|out| {
         Writer::document(out, |w| {
-            body.elements().filter(|element| element.key != key.as_bytes()).for_each(|element| w.element(element));
-            w.value(key, value);
+            let kept = |key: &[u8]| !changes.iter().any(|(changed, _)| changed.as_bytes() == key);
+            body.elements().filter(|element| kept(element.key)).for_each(|element| w.element(element));
+            changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         });
     });
     for sequence in &message.sequences {

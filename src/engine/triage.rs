@@ -67,8 +67,9 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
         Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
             judge_if(may_guard(body, first.value, rules))
         }
-        Class::Find => judge_if(names_collection(first.value) && may_guard(body, first.value, rules)),
-        Class::Unknown => judge_if(names_collection(first.value) && may_guard(body, first.value, rules)),
+        Class::Find | Class::Count | Class::Distinct | Class::Unknown => {
+            judge_if(names_collection(first.value) && may_guard(body, first.value, rules))
+        }
         Class::Aggregate => {
             let body_length = body.first_chunk().map_or(usize::MAX, |b| u32::from_le_bytes(*b) as usize);
             match body.get(..body_length) {

@@ -13,64 +13,17 @@
 //! A pipeline rather than a filter: a stale upsert then matches and changes nothing, where a narrowed filter
 //! would try to insert and fail with E11000. Reads: [`hide`]; the pipeline: `pipeline.rs`.
 
-pub mod hide;
+mod hide;
 mod pipeline;
+mod settings;
 
 use super::filter::{remade, touched};
-use super::{Context, Rejection, Verdict, read_path};
-use crate::command::{Insert, Modification, Operation, Statement, Update};
+use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
+use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
-use crate::rules::{Code, MapReader};
 use pipeline::{Change, Tree};
-
-/// Settings of the pattern.
-#[derive(Debug, Clone)]
-pub struct Timestamps {
-    source: Source,
-    stamp_type: StampType,
-    fields: Fields,
-    /// Top-level field that holds the stamps.
-    store: String,
-    per: Per,
-    missing: Missing,
-    hide: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Source {
-    /// A field of the write.
-    Field(Path),
-    /// A field of the command's comment.
-    Comment(Path),
-    /// Arrival at the proxy.
-    Clock,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StampType {
-    Date,
-    Long,
-    Timestamp,
-}
-
-#[derive(Debug, Clone)]
-enum Fields {
-    All,
-    Listed(Vec<Path>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Per {
-    Field,
-    Document,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    Reject,
-    Clock,
-    Pass,
-}
+pub(super) use settings::Timestamps;
+use settings::{Fields, Missing, Per, Source};
 
 /// How a touched path relates to the guarded ones.
 enum Reach {
@@ -84,42 +37,20 @@ enum Reach {
     Across(String),
 }
 
-impl Timestamps {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let source = read_source(reader);
-        let stamp_type = reader.choice(
-            "type",
-            &[("date", StampType::Date), ("long", StampType::Long), ("timestamp", StampType::Timestamp)],
-        );
-        let fields = read_fields(reader);
-        let store = read_path(reader, "store");
-        let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
-        let missing = reader
-            .choice("missing", &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)]);
-        let hide = reader.boolean("hide");
-        if let Some(store) = &store
-            && (!store.value.is_top_level() || store.value.as_str() == "_id")
-        {
-            reader.context().error(Code::InvalidValue, store.span, "`store` must be a top-level field other than _id");
-            return None;
-        }
-        Some(Self {
-            source: source?,
-            stamp_type: stamp_type.map_or(StampType::Date, |word| word.value),
-            fields: fields?,
-            store: store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned()),
-            per: per.map_or(Per::Field, |word| word.value),
-            missing: missing.map_or(Missing::Reject, |word| word.value),
-            hide: hide.is_some_and(|flag| flag.value),
-        })
+impl Judge for Timestamps {
+    fn name(&self) -> &'static str {
+        "timestamps"
     }
 
-    /// The stamps' field, if reads are not to return it.
-    pub(super) fn hidden_field(&self) -> Option<&str> {
-        self.hide.then_some(self.store.as_str())
+    fn phase(&self) -> Phase {
+        Phase::Timestamps
     }
 
-    pub(super) fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn exclusive(&self) -> bool {
+        true
+    }
+
+    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let judged = match &statement.operation {
             Operation::Insert(insert) => self.insert(insert, context),
             Operation::Delete(_) => Ok(Verdict::Forward),
@@ -132,6 +63,24 @@ impl Timestamps {
         judged.unwrap_or_else(Verdict::Reject)
     }
 
+    /// Keeps the stamps out of reads that do not ask for them.
+    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
+        let change = match command.class {
+            _ if !self.hide => None,
+            Class::Find => hide::projection(documents("projection"), &self.store).map(|value| ("projection", value)),
+            Class::FindAndModify => hide::projection(documents("fields"), &self.store).map(|value| ("fields", value)),
+            Class::Aggregate => {
+                let stages = command.body.get("pipeline").and_then(Value::as_array);
+                stages.and_then(|stages| hide::pipeline(stages, &self.store)).map(|value| ("pipeline", value))
+            }
+            _ => None,
+        };
+        change.map_or(CommandVerdict::Forward, |(key, value)| CommandVerdict::Set(key, value))
+    }
+}
+
+impl Timestamps {
     /// An inserted document gets stamps for what it holds; stamps it brings along were read, and are not kept.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();
@@ -358,95 +307,6 @@ impl Timestamps {
             ),
         }
     }
-}
-
-impl StampType {
-    /// The name `$type` gives.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Date => "date",
-            Self::Long => "long",
-            Self::Timestamp => "timestamp",
-        }
-    }
-
-    fn wanted(self) -> &'static str {
-        match self {
-            Self::Date => "a date",
-            Self::Long => "a whole number",
-            Self::Timestamp => "a BSON timestamp other than (0, 0)",
-        }
-    }
-
-    /// The value as stamps are stored, if it is of this type. A long may come as any whole number, because
-    /// drivers choose the width: all become int64, so that stamps compare within one type.
-    fn accept(self, value: Value<'_>) -> Option<OwnedValue> {
-        match (self, value.kind) {
-            (Self::Date, Kind::DateTime) => Some(value.into()),
-            (Self::Long, _) => value.as_integer().map(OwnedValue::int64),
-            // mongod puts its own time in the place of Timestamp(0, 0).
-            (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(|_| value.into()),
-            _ => None,
-        }
-    }
-
-    /// `now` in milliseconds since 1970.
-    fn clock(self, now: i64) -> OwnedValue {
-        match self {
-            Self::Date => OwnedValue::date(now),
-            Self::Long => OwnedValue::int64(now),
-            Self::Timestamp => {
-                let seconds = u32::try_from(now.div_euclid(1000)).unwrap_or(u32::MAX);
-                OwnedValue::timestamp(seconds, now.rem_euclid(1000) as u32 + 1)
-            }
-        }
-    }
-}
-
-fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<Source> {
-    let text = reader.required_text("source")?;
-    let wrong = |reader: &mut MapReader<'_, '_, '_>| {
-        let message = format!("`{}` is no source: a field path, $comment.PATH or $clock", text.value);
-        reader.context().error(Code::InvalidValue, text.span, message);
-        None
-    };
-    if text.value == "$clock" {
-        return Some(Source::Clock);
-    }
-    match text.value.strip_prefix("$comment.") {
-        Some(path) => match Path::parse(path) {
-            Some(path) => Some(Source::Comment(path)),
-            None => wrong(reader),
-        },
-        None => match super::read_path(reader, "source") {
-            Some(path) => Some(Source::Field(path.value)),
-            None => None,
-        },
-    }
-}
-
-/// `all`, or disjoint paths.
-fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
-    let Some(texts) = reader.entry("fields").is_some().then(|| reader.texts("fields")) else {
-        return Some(Fields::All);
-    };
-    let texts = texts?;
-    if let [only] = texts.as_slice()
-        && only.value == "all"
-    {
-        return Some(Fields::All);
-    }
-    let mut paths: Vec<Path> = Vec::new();
-    for text in texts {
-        let path = super::located_path(reader, text.clone())?.value;
-        if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
-            let message = format!("`{path}` overlaps `{other}`: guarded fields must be disjoint");
-            reader.context().error(Code::ConflictingSettings, text.span, message);
-            return None;
-        }
-        paths.push(path);
-    }
-    Some(Fields::Listed(paths))
 }
 
 /// What `$set` writes at `path`, by its own name or inside a field around it.

@@ -124,10 +124,11 @@ where
     /// Moves the replies still owed to a client that has said its last word.
     pub(super) fn poll_last_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
+            let progress = self.step_replies(cx)?;
             if self.is_settled() {
                 return Poll::Ready(Ok(()));
             }
-            if self.step_replies(cx)? == Progress::Idle {
+            if progress == Progress::Idle {
                 return Poll::Pending;
             }
         }
@@ -318,3 +319,6 @@ where
         self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientBroke)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,10 +48,10 @@ pub struct Proxy<P> {
 
 /// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}; choose another address with --listen or stop who holds it")]
+#[error("cannot listen on {address}: {error}; choose another address with --listen or stop who holds it")]
 pub struct BindError {
     address: SocketAddr,
-    source: io::Error,
+    error: io::Error,
 }
 
 impl<P: Policy> Proxy<P> {
@@ -125,7 +125,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindErro
         let actual = listener.local_addr()?;
         Ok((listener, actual))
     };
-    bound.await.map_err(|source| BindError { address, source })
+    bound.await.map_err(|error| BindError { address, error })
 }
 
 async fn accept<P: Policy>(listener: TcpListener, door: Arc<Door<P>>, shutdown: watch::Receiver<bool>) {

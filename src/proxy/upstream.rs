@@ -42,7 +42,7 @@ pub struct Upstream {
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     #[error("the upstream connection string is not valid: {0}")]
-    Invalid(#[from] mongodb::error::Error),
+    Invalid(String),
     #[error(
         "the upstream connection string asks for TLS, which docward does not speak yet; \
          remove tls=true (or use mongodb:// instead of mongodb+srv:// with tls=false)"
@@ -66,7 +66,8 @@ impl Upstream {
     /// # Errors
     /// [`UpstreamError`].
     pub async fn parse(uri: &str) -> Result<Self, UpstreamError> {
-        let options = ClientOptions::parse(uri).await?;
+        let options =
+            ClientOptions::parse(uri).await.map_err(|error| UpstreamError::Invalid(error.kind.to_string()))?;
         if let Some(Tls::Enabled(_)) = options.tls {
             return Err(UpstreamError::Tls);
         }

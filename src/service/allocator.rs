@@ -67,7 +67,7 @@ impl<S: Store> Allocator<S> {
         };
         if ask {
             // A task of its own: a client that goes away must not take the others' round trip with it.
-            tokio::spawn(ask_for_all(self.store.clone(), Asking(counter)));
+            tokio::spawn(ask_for_all(self.store.clone(), Asking { counter, given_back: false }));
         }
         numbers.await.unwrap_or_else(|_| Err(LookupError::Unavailable("docward is shutting down".to_owned())))
     }
@@ -83,21 +83,28 @@ impl<S: Store> Allocator<S> {
 }
 
 /// The right to ask the store for one counter; there is one at a time.
-struct Asking(Arc<Mutex<Counter>>);
+struct Asking {
+    counter: Arc<Mutex<Counter>>,
+    /// Given back in order, under the same lock that found nobody waiting: it may be somebody else's by now.
+    given_back: bool,
+}
 
 impl Drop for Asking {
+    /// The task was cut off (the runtime ends): who comes next asks anew, who waits is told by the end of its
+    /// channel.
     fn drop(&mut self) {
-        let mut counter = lock(&self.0);
-        counter.asking = false;
-        // Empty, unless the task was cut off: then the waiters are told by their senders' end.
-        counter.waiting.clear();
+        if !self.given_back {
+            let mut counter = lock(&self.counter);
+            counter.asking = false;
+            counter.waiting.clear();
+        }
     }
 }
 
-async fn ask_for_all<S: Store>(store: Arc<S>, asking: Asking) {
-    while let Some((lease, count)) = next_round(&asking) {
+async fn ask_for_all<S: Store>(store: Arc<S>, mut asking: Asking) {
+    while let Some((lease, count)) = next_round(&asking.counter) {
         let granted = store.advance(&lease, count).await;
-        let mut counter = lock(&asking.0);
+        let mut counter = lock(&asking.counter);
         match granted {
             Ok(last) => counter.leftovers.push_back(last.saturating_sub(count - 1)..=last),
             Err(error) => counter.waiting.drain(..).for_each(|waiter| {
@@ -106,12 +113,13 @@ async fn ask_for_all<S: Store>(store: Arc<S>, asking: Asking) {
             }),
         }
     }
+    asking.given_back = true;
 }
 
-/// Serves who can be served; what to ask for next, or `None` when nobody waits. Ends the asking under the same
-/// lock, so that who comes next asks anew.
-fn next_round(asking: &Asking) -> Option<(Lease, i64)> {
-    let mut counter = lock(&asking.0);
+/// Serves who can be served; what to ask for next, or `None` when nobody waits and the right to ask is given
+/// back.
+fn next_round(counter: &Mutex<Counter>) -> Option<(Lease, i64)> {
+    let mut counter = lock(counter);
     if !counter.must_ask() {
         return None;
     }
@@ -167,3 +175,6 @@ impl Counter {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -207,7 +207,7 @@ fn sorted(error: &Error, place: &str) -> LookupError {
         ErrorKind::Command(command) => PASSING_CODES.contains(&command.code),
         _ => false,
     };
-    let text = format!("{place}: {error}");
+    let text = format!("{place}: {}", error.kind);
     if passing || error.contains_label(RETRYABLE_WRITE_ERROR) {
         LookupError::Unavailable(text)
     } else {

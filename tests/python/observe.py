@@ -87,8 +87,11 @@ class Recorder(CommandListener):
             self.replies.append({"command": name, "reply": reply})
 
 
-def observe(operation, uri, database):
-    """Runs `operation` on a fresh `database` at `uri` and returns what was seen, as text."""
+def observe(operation, uri, database, addresses):
+    """Runs `operation` on a fresh `database` at `uri` and returns what was seen, as text.
+
+    `addresses` are those of mongod and docward, which stand for each other.
+    """
     recorder = Recorder()
     options = {**CLIENT_OPTIONS, **operation.options}
     with MongoClient(uri, event_listeners=[recorder], **options) as client:
@@ -99,8 +102,7 @@ def observe(operation, uri, database):
         seen = {"outcome": outcome, "replies": list(recorder.replies)}
     with MongoClient(uri) as client:
         client.drop_database(database)
-    address = uri.split("//")[1].split("/")[0]
-    normalized = Normalizer(database, address, operation.only_shape).normalize(seen)
+    normalized = Normalizer(database, addresses, operation.only_shape).normalize(seen)
     return json_util.dumps(normalized, json_options=json_util.CANONICAL_JSON_OPTIONS, indent=1)
 
 
@@ -118,8 +120,8 @@ def describe(error):
 class Normalizer:
     """Replaces what no two runs have in common, and keeps which of them were equal."""
 
-    def __init__(self, database, address, only_shape):
-        self.replacements = [(database, "<database>"), (address, "<address>")]
+    def __init__(self, database, addresses, only_shape):
+        self.replacements = [(database, "<database>"), *((each, "<address>") for each in addresses)]
         self.only_shape = only_shape
         self.names = {}
         now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)

@@ -15,15 +15,16 @@ class Operation:
     name: str
     run: Callable
     only_shape: bool = False  # compare field names and types, not numbers
+    unclear: bool = False  # hides what it writes to, so that docward with rules must refuse it
     options: dict = field(default_factory=dict)  # of the MongoClient
 
 
-def operation(run=None, *, only_shape=False, **options):
+def operation(run=None, *, only_shape=False, unclear=False, **options):
     """Adds a function to the corpus."""
     if run is None:
-        return lambda run: operation(run, only_shape=only_shape, **options)
+        return lambda run: operation(run, only_shape=only_shape, unclear=unclear, **options)
     assert all(other.name != run.__name__ for other in OPERATIONS), run.__name__
-    OPERATIONS.append(Operation(run.__name__, run, only_shape, options))
+    OPERATIONS.append(Operation(run.__name__, run, only_shape, unclear, options))
     return run
 
 

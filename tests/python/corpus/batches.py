@@ -117,7 +117,6 @@ def statements_with_unknown_fields(db):
         attempt(db, {"delete": "people", "deletes": [{"q": {}}]}),
         attempt(db, {"insert": "people", "documents": []}),
         attempt(db, {"insert": "people"}),
-        attempt(db, {"insert": 5, "documents": [{}]}),
         attempt(db, {"insert": "", "documents": [{}]}),
     ]
 

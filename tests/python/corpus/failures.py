@@ -96,9 +96,14 @@ def invalid_namespace(db):
     db.command("insert", "a\0b", documents=[{}])
 
 
-@operation
-def database_name_with_a_dot(db):
+@operation(unclear=True)
+def rename_of_no_namespace(db):
     db.client.admin.command({"renameCollection": "no dot here", "to": "a.b"})
+
+
+@operation(unclear=True)
+def insert_into_a_number(db):
+    db.command({"insert": 5, "documents": [{}]})
 
 
 @operation

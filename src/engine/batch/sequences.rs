@@ -1,0 +1,170 @@
+//! Numbers for the statements of a batch: leases before anything is sent, maxima run by run.
+
+use std::collections::VecDeque;
+
+use super::super::allocation;
+use super::super::judge::Refused;
+use super::super::lookup::{Found, Lookup, LookupError, Maximum};
+use super::super::plan::Step;
+use super::{Awaiting, BatchJob, Flow, Run, close};
+use crate::command::Statement;
+use crate::document::Document;
+use crate::patterns::sequence::Strategy;
+use crate::patterns::{Pattern, Rejection, Rule};
+
+/// How often an optimistic sequence tries again for one statement before it gives up.
+const MAX_ATTEMPTS: u32 = 1000;
+
+impl<'f> BatchJob<'f> {
+    /// Which statements want which counter's numbers. Statements that do not run want none.
+    pub(super) fn collect_leases(&self) -> VecDeque<(&'f Rule, Vec<usize>)> {
+        let mut leases: VecDeque<(&'f Rule, usize, Vec<usize>)> = VecDeque::new();
+        for index in self.sendable() {
+            let Some(judged) = self.judged.get(index) else { continue };
+            let namespace = judged.statement.namespace;
+            for rule in judged.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
+                match leases.iter_mut().find(|(other, ns, _)| other.id == rule.id && *ns == namespace) {
+                    Some((_, _, statements)) => statements.push(index),
+                    None => leases.push_back((rule, namespace, vec![index])),
+                }
+            }
+        }
+        leases.into_iter().map(|(rule, _, statements)| (rule, statements)).collect()
+    }
+
+    pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>) -> Flow {
+        let Some((rule, statements)) = self.leases.pop_front() else { return Flow::Continue(()) };
+        match found {
+            Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
+                for (index, number) in statements.into_iter().zip(numbers) {
+                    self.assign(index, rule, number);
+                }
+                Flow::Continue(())
+            }
+            Ok(_) => close("the service answered a lease with something else"),
+            Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
+            Err(LookupError::Refused(text)) => {
+                for index in statements {
+                    self.refuse_for_lookup(index, rule, &text);
+                }
+                Flow::Continue(())
+            }
+        }
+    }
+
+    pub(super) fn assign(&mut self, index: usize, rule: &Rule, number: i64) {
+        if let Some(judged) = self.judged.get_mut(index) {
+            judged.statement = with_number(&judged.statement, rule, number);
+        }
+    }
+
+    pub(super) fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str) {
+        if let Some(judged) = self.judged.get_mut(index) {
+            let rejection = Rejection::new(format!("no number can be had for it: {text}"), "Tell the DBA.");
+            judged.refused = Some(Refused { rule, rejection });
+        }
+    }
+
+    pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = &'f Rule> + use<'_, 'f> {
+        let sequences = self.judged.get(index).map(|judged| judged.sequences.as_slice()).unwrap_or_default();
+        sequences.iter().copied().filter(|rule| strategy(rule) == Some(Strategy::Optimistic))
+    }
+
+    /// A rule whose next number the first run needs and does not know.
+    pub(super) fn missing_maximum(&self) -> Option<&'f Rule> {
+        let run = self.runs.as_ref()?.front()?;
+        let rules = run.statements.iter().flat_map(|index| self.optimistic_rules(*index));
+        rules.into_iter().find(|rule| !run.next_numbers.iter().any(|(known, _)| *known == rule.id))
+    }
+
+    pub(super) fn optimistic_field(&self) -> &str {
+        match self.missing_maximum().map(|rule| &rule.pattern) {
+            Some(Pattern::Sequence(sequence)) => sequence.field().as_str(),
+            _ => "",
+        }
+    }
+
+    /// Inside a transaction only the transaction itself sees what it inserted, so the client's own session asks.
+    pub(super) fn ask_maximum(&mut self, rule: &Rule) -> Step {
+        let first = self.runs.as_ref().and_then(|runs| runs.front()?.statements.first().copied()).unwrap_or(0);
+        let Some(judged) = self.judged.get(first) else { return self.conclude() };
+        let namespace = self.batch.namespace(&judged.statement);
+        let Pattern::Sequence(sequence) = &rule.pattern else { return self.conclude() };
+        let maximum = Maximum {
+            database: namespace.database.to_owned(),
+            collection: namespace.collection.to_owned(),
+            field: sequence.field().as_str().to_owned(),
+        };
+        self.awaiting = Awaiting::Maximum;
+        if self.command.session().in_transaction {
+            return Step::Exchange(allocation::find_maximum(&self.command, &maximum, self.transaction_begun));
+        }
+        Step::Lookup(Lookup::Maximum(maximum))
+    }
+
+    /// The server's own error is the client's: the transaction is over, as it would be for the statement.
+    pub(super) fn take_maximum_reply(&mut self, reply: &[u8]) -> Flow {
+        match allocation::read_maximum(reply, self.optimistic_field()) {
+            Some(found) => {
+                self.transaction_begun = true;
+                self.take_maximum(Ok(found))
+            }
+            None => Flow::Break(self.pass_on(reply)),
+        }
+    }
+
+    pub(super) fn take_maximum(&mut self, found: Result<Found, LookupError>) -> Flow {
+        let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
+        let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
+        let next = match found {
+            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
+                .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
+            Ok(Found::Numbers(_)) => return close("the service answered a maximum with something else"),
+            Err(error) => Err(error),
+        };
+        match next {
+            Ok(next) => {
+                run.next_numbers.push((rule.id, next));
+                Flow::Continue(())
+            }
+            Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
+            Err(LookupError::Refused(text)) => {
+                let statements = std::mem::take(&mut run.statements);
+                if let Some(runs) = &mut self.runs {
+                    runs.pop_front();
+                }
+                for index in statements {
+                    self.refuse_for_lookup(index, rule, &text);
+                }
+                self.stopped |= self.stops_on_error();
+                Flow::Continue(())
+            }
+        }
+    }
+
+    /// The place in the run of a statement whose optimistic number somebody else took. Inside a transaction
+    /// the server has aborted, and the client's driver repeats the whole.
+    pub(super) fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<usize> {
+        let (place, error) = errors.first()?;
+        let index = run.statements.get(*place)?;
+        if self.command.session().in_transaction || run.attempts >= MAX_ATTEMPTS {
+            return None;
+        }
+        let taken = self.optimistic_rules(*index).any(|rule| allocation::is_taken(rule, *error));
+        taken.then_some(*place)
+    }
+}
+
+pub(super) fn with_number<'f>(statement: &Statement<'f>, rule: &Rule, number: i64) -> Statement<'f> {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => statement.with(sequence.assign(&statement.operation, number)),
+        _ => statement.clone(),
+    }
+}
+
+fn strategy(rule: &Rule) -> Option<Strategy> {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => Some(sequence.strategy),
+        _ => None,
+    }
+}

@@ -1,0 +1,195 @@
+//! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
+
+use super::super::read_path;
+use crate::document::{Kind, OwnedValue, Path, Value};
+use crate::rules::{Code, MapReader};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Timestamps {
+    pub(super) source: Source,
+    pub(super) stamp_type: StampType,
+    pub(super) fields: Fields,
+    /// Top-level field that holds the stamps.
+    pub(super) store: String,
+    pub(super) per: Per,
+    pub(super) missing: Missing,
+    pub(super) hide: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// A field of the write.
+    Field(Path),
+    /// A field of the command's comment.
+    Comment(Path),
+    /// Arrival at the proxy.
+    Clock,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StampType {
+    Date,
+    Long,
+    Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Fields {
+    All,
+    Listed(Vec<Path>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Per {
+    Field,
+    Document,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Reject,
+    Clock,
+    Pass,
+}
+
+impl Timestamps {
+    pub(in crate::patterns) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let source = read_source(reader);
+        let stamp_type = reader.choice(
+            "type",
+            &[("date", StampType::Date), ("long", StampType::Long), ("timestamp", StampType::Timestamp)],
+        );
+        let fields = read_fields(reader);
+        let store = read_path(reader, "store");
+        let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
+        let missing = reader
+            .choice("missing", &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)]);
+        let hide = reader.boolean("hide");
+        if let Some(store) = &store
+            && (!store.value.is_top_level() || store.value.as_str() == "_id")
+        {
+            reader.context().error(Code::InvalidValue, store.span, "`store` must be a top-level field other than _id");
+            return None;
+        }
+        let store = store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned());
+        let (source, fields) = (source?, fields?);
+        refuse_own_fields(reader, &source, &fields, &store)?;
+        Some(Self {
+            source,
+            stamp_type: stamp_type.map_or(StampType::Date, |word| word.value),
+            fields,
+            store,
+            per: per.map_or(Per::Field, |word| word.value),
+            missing: missing.map_or(Missing::Reject, |word| word.value),
+            hide: hide.is_some_and(|flag| flag.value),
+        })
+    }
+}
+
+impl StampType {
+    /// The name `$type` gives.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Date => "date",
+            Self::Long => "long",
+            Self::Timestamp => "timestamp",
+        }
+    }
+
+    pub(super) fn wanted(self) -> &'static str {
+        match self {
+            Self::Date => "a date",
+            Self::Long => "a whole number",
+            Self::Timestamp => "a BSON timestamp other than (0, 0)",
+        }
+    }
+
+    /// The value as stamps are stored, if it is of this type. A long may come as any whole number, because
+    /// drivers choose the width: all become int64, so that stamps compare within one type.
+    pub(super) fn accept(self, value: Value<'_>) -> Option<OwnedValue> {
+        match (self, value.kind) {
+            (Self::Date, Kind::DateTime) => Some(value.into()),
+            (Self::Long, _) => value.as_integer().map(OwnedValue::int64),
+            // mongod puts its own time in the place of Timestamp(0, 0).
+            (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(|_| value.into()),
+            _ => None,
+        }
+    }
+
+    /// `now` in milliseconds since 1970.
+    pub(super) fn clock(self, now: i64) -> OwnedValue {
+        match self {
+            Self::Date => OwnedValue::date(now),
+            Self::Long => OwnedValue::int64(now),
+            Self::Timestamp => {
+                let seconds = u32::try_from(now.div_euclid(1000)).unwrap_or(u32::MAX);
+                OwnedValue::timestamp(seconds, now.rem_euclid(1000) as u32 + 1)
+            }
+        }
+    }
+}
+
+fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<Source> {
+    let text = reader.required_text("source")?;
+    let wrong = |reader: &mut MapReader<'_, '_, '_>| {
+        let message = format!("`{}` is no source: a field path, $comment.PATH or $clock", text.value);
+        reader.context().error(Code::InvalidValue, text.span, message);
+        None
+    };
+    if text.value == "$clock" {
+        return Some(Source::Clock);
+    }
+    match text.value.strip_prefix("$comment.") {
+        Some(path) => match Path::parse(path) {
+            Some(path) => Some(Source::Comment(path)),
+            None => wrong(reader),
+        },
+        None => match super::super::read_path(reader, "source") {
+            Some(path) => Some(Source::Field(path.value)),
+            None => None,
+        },
+    }
+}
+
+/// `all`, or disjoint paths.
+fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
+    let Some(texts) = reader.entry("fields").is_some().then(|| reader.texts("fields")) else {
+        return Some(Fields::All);
+    };
+    let texts = texts?;
+    if let [only] = texts.as_slice()
+        && only.value == "all"
+    {
+        return Some(Fields::All);
+    }
+    let mut paths: Vec<Path> = Vec::new();
+    for text in texts {
+        let path = super::super::located_path(reader.context(), text.clone())?.value;
+        if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
+            let message = format!("`{path}` overlaps `{other}`: guarded fields must be disjoint");
+            reader.context().error(Code::ConflictingSettings, text.span, message);
+            return None;
+        }
+        paths.push(path);
+    }
+    Some(Fields::Listed(paths))
+}
+
+/// The stamps and `_id` can be neither guarded nor a source.
+fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields: &Fields, store: &str) -> Option<()> {
+    let place = reader.place();
+    let listed = match fields {
+        Fields::All => &[][..],
+        Fields::Listed(paths) => paths,
+    };
+    let source = match source {
+        Source::Field(path) => Some(path),
+        Source::Comment(_) | Source::Clock => None,
+    };
+    let own = |path: &&Path| path.root() == store || path.root() == "_id";
+    let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
+    let message = format!("`{taken}` can be neither guarded nor a source: it is `_id` or where the stamps are kept");
+    reader.context().error(Code::ConflictingSettings, place, message);
+    None
+}

@@ -1,0 +1,152 @@
+//! The allocator over a store that fails, loses its answers and is slow at will.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::engine::lookup::{Maximum, Start};
+
+/// A counter in memory. `script` tells what happens to each call in turn; when it is used up all go well.
+#[derive(Debug, Default)]
+struct Fake {
+    seq: Mutex<HashMap<String, i64>>,
+    script: Mutex<VecDeque<Outcome>>,
+    calls: AtomicUsize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Granted,
+    /// The server never saw the question.
+    Lost,
+    /// The server did it, and the answer was lost.
+    AnswerLost,
+}
+
+impl Store for Fake {
+    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let outcome = lock(&self.script).pop_front().unwrap_or(Outcome::Granted);
+        tokio::task::yield_now().await;
+        if outcome == Outcome::Lost {
+            return Err(LookupError::Unavailable("lost".to_owned()));
+        }
+        let last = {
+            let mut counters = lock(&self.seq);
+            let seq = counters.entry(lease.counter.clone()).or_default();
+            *seq += count;
+            *seq
+        };
+        tokio::task::yield_now().await;
+        if outcome == Outcome::Granted { Ok(last) } else { Err(LookupError::Unavailable("answer lost".to_owned())) }
+    }
+}
+
+fn lease(counter: &str, count: u32, block: u32) -> Lease {
+    let guarded = Maximum { database: "d".into(), collection: "c".into(), field: "f".into() };
+    Lease {
+        database: "d".into(),
+        collection: "n".into(),
+        counter: counter.into(),
+        count,
+        block,
+        start: Start::At(1),
+        guarded,
+    }
+}
+
+fn allocator(script: &[Outcome]) -> Arc<Allocator<Fake>> {
+    let store = Fake { script: Mutex::new(script.iter().copied().collect()), ..Fake::default() };
+    Arc::new(Allocator::new(Arc::new(store)))
+}
+
+/// Several callers, each asking some times in a row; what each got, in its order.
+async fn run(allocator: &Arc<Allocator<Fake>>, callers: Vec<Vec<(u32, u32)>>) -> Vec<Vec<i64>> {
+    let mut tasks = JoinSet::new();
+    for asks in callers {
+        let allocator = allocator.clone();
+        tasks.spawn(async move {
+            let mut got = Vec::new();
+            for (count, block) in asks {
+                if let Ok(numbers) = allocator.numbers(lease("k", count, block)).await {
+                    assert_eq!(numbers.len(), count as usize);
+                    got.extend(numbers);
+                }
+            }
+            got
+        });
+    }
+    tasks.join_all().await
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+proptest! {
+    #[test]
+    fn no_number_is_issued_twice_whatever_fails(
+        callers in prop::collection::vec(prop::collection::vec((1u32..5, 1u32..6), 0..6), 1..8),
+        script in prop::collection::vec(prop_oneof![Just(Outcome::Granted), Just(Outcome::Lost), Just(Outcome::AnswerLost)], 0..20),
+    ) {
+        let all = block_on(async { run(&allocator(&script), callers).await });
+        let mut seen = HashSet::new();
+        for got in all {
+            prop_assert!(got.is_sorted_by(|a, b| a < b), "{got:?}");
+            prop_assert!(got.into_iter().all(|number| seen.insert(number)));
+        }
+    }
+
+    #[test]
+    fn with_blocks_of_one_and_no_failure_there_is_no_gap(
+        callers in prop::collection::vec(prop::collection::vec((1u32..5, Just(1u32)), 0..6), 1..8),
+    ) {
+        let wanted: u32 = callers.iter().flatten().map(|(count, _)| count).sum();
+        let mut numbers = block_on(async { run(&allocator(&[]), callers).await }).concat();
+        numbers.sort_unstable();
+        prop_assert_eq!(numbers, (1..=i64::from(wanted)).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_block_is_used_up_before_another_is_asked_for() {
+    let allocator = allocator(&[]);
+    for (count, expected, calls) in
+        [(1, vec![1], 1), (3, vec![2, 3, 4], 1), (3, vec![5, 6, 7], 2), (20, (8..=27).collect(), 3)]
+    {
+        assert_eq!(allocator.numbers(lease("k", count, 5)).await, Ok(expected));
+        assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls);
+    }
+    assert_eq!(allocator.numbers(lease("other", 1, 5)).await, Ok(vec![1]));
+}
+
+#[tokio::test]
+async fn who_comes_while_the_store_is_asked_shares_the_next_round_trip() {
+    let allocator = allocator(&[]);
+    let asks = (0..50).map(|_| allocator.numbers(lease("k", 2, 1)));
+    let numbers = futures_util::future::join_all(asks).await;
+    assert_eq!(numbers.into_iter().flat_map(Result::unwrap).collect::<Vec<_>>(), (1..=100).collect::<Vec<_>>());
+    assert!(allocator.store.calls.load(Ordering::Relaxed) <= 2);
+}
+
+#[tokio::test]
+async fn an_error_reaches_all_who_waited_and_nobody_after() {
+    let allocator = allocator(&[Outcome::Lost]);
+    let asks = (0..3).map(|_| allocator.numbers(lease("k", 1, 1)));
+    assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_err));
+    assert_eq!(allocator.numbers(lease("k", 1, 1)).await, Ok(vec![1]));
+}
+
+#[tokio::test]
+async fn who_goes_away_takes_nobodys_numbers() {
+    let allocator = allocator(&[]);
+    tokio::select! {
+        biased;
+        _ = allocator.numbers(lease("k", 3, 1)) => unreachable!("the store has not answered yet"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(allocator.numbers(lease("k", 2, 1)).await, Ok(vec![1, 2]));
+}

@@ -1,0 +1,53 @@
+//! The floors of ARCHITECTURE.md as a test: each knows only those before it, and the lower ones have no
+//! sockets, clocks, threads or async functions.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
+
+use std::path::{Path, PathBuf};
+
+const FLOORS: [&str; 9] = ["wire", "document", "command", "rules", "patterns", "engine", "service", "proxy", "cli"];
+/// Up to here everything is pure.
+const LAST_PURE: usize = 5;
+const IMPURE: [&str; 8] =
+    ["tokio", "mongodb::", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread", "std::fs"];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+/// The code of a file without comments and without its tests.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let before_tests = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    before_tests.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn is_test(path: &Path) -> bool {
+    ["tests.rs", "stub.rs", "trial.rs"].iter().any(|name| path.ends_with(name))
+}
+
+#[test]
+fn each_floor_knows_only_those_below() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut wrong = Vec::new();
+    for (height, floor) in FLOORS.iter().enumerate() {
+        let mut files = sources(&root.join(floor));
+        files.extend(Some(root.join(format!("{floor}.rs"))).filter(|file| file.exists()));
+        for file in files.iter().filter(|file| !is_test(file)) {
+            let code = code(file);
+            for above in &FLOORS[height + 1..] {
+                if code.contains(&format!("crate::{above}::")) {
+                    wrong.push(format!("{} knows the floor {above}", file.display()));
+                }
+            }
+            let reads_files = file.ends_with("rules/files.rs");
+            for word in IMPURE.iter().filter(|_| height <= LAST_PURE && !reads_files) {
+                if code.contains(word) {
+                    wrong.push(format!("{} has {word}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
