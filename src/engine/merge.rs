@@ -34,6 +34,10 @@ const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted
 const STATEMENT_FIELDS: [&[u8]; 8] =
     [b"n", b"nModified", b"upserted", b"writeErrors", b"writeConcernError", b"retriedStmtIds", b"ok", b"cursor"];
 
+/// Bytes of errors in one reply that keep their text; those behind them keep their code. mongod has the same
+/// bound: 100,000 errors with their texts would be larger than a document, and than a message, may be.
+const MAX_ERROR_BYTES: usize = 1 << 20;
+
 impl Tally {
     /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
     /// them are left out: those are tried again.
@@ -147,11 +151,12 @@ impl Tally {
             });
         }
         if !self.errors.is_empty() {
+            let mut budget = MAX_ERROR_BYTES;
             w.array("writeErrors", |a| {
                 for (index, error) in &self.errors {
                     a.nested(|w| {
                         w.integer("index", *index as i64);
-                        w.elements(checked(error));
+                        write_error(w, checked(error), &mut budget);
                     });
                 }
             });
@@ -163,6 +168,7 @@ impl Tally {
             self.results.iter().map(|(i, r)| (*i, true, r.as_slice())).collect();
         entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_slice())));
         entries.sort_by_key(|(index, _, _)| *index);
+        let mut budget = MAX_ERROR_BYTES;
         w.nested("cursor", |w| {
             w.slot("id").int64(0);
             w.array("firstBatch", |a| {
@@ -170,9 +176,13 @@ impl Tally {
                     a.nested(|w| {
                         w.double("ok", if succeeded { 1.0 } else { 0.0 });
                         w.integer("idx", index as i64);
-                        w.elements(checked(fields));
+                        if succeeded {
+                            w.elements(checked(fields));
+                            return;
+                        }
+                        let cut = write_error(w, checked(fields), &mut budget);
                         // The server's own errors have it already.
-                        if checked(fields).get("n").is_none() {
+                        if cut || checked(fields).get("n").is_none() {
                             w.int32("n", 0);
                         }
                     });
@@ -283,6 +293,20 @@ pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
 fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
     let cursor = reply.body.get("cursor").and_then(Value::as_document);
     cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
+}
+
+/// Writes an error's fields; true when only what a program needs is written, because `budget` is used up.
+fn write_error(w: &mut Writer<'_>, error: Document<'_>, budget: &mut usize) -> bool {
+    *budget = budget.saturating_sub(error.as_bytes().len());
+    if *budget > 0 {
+        w.elements(error);
+        return false;
+    }
+    if let Some(code) = error.get("code") {
+        w.value("code", code);
+    }
+    w.string("errmsg", "");
+    true
 }
 
 fn is_error(result: Document<'_>) -> bool {
