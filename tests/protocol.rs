@@ -393,3 +393,24 @@ fn an_exhaust_cursor_streams_and_the_connection_goes_on_after_it() {
         assert_eq!(write_error(&reply), (collection == "orders").then_some(REFUSED));
     }
 }
+
+#[test]
+fn a_batch_of_nothing_but_rejections_gets_a_reply_that_drivers_take() {
+    const STATEMENTS: i32 = 40_000; // whose texts would fill more than one document
+    let mut setting = Setting::new();
+    let update = setting.message(doc! { "update": "orders", "ordered": false });
+    let updates = (0..STATEMENTS).map(|id| doc! { "q": { "_id": id }, "u": {} }).collect();
+    let frame = {
+        setting.through.send(&update.sequence("updates", updates));
+        setting.through.receive()
+    };
+    let length = frame.body.len();
+    assert!(length < 16 << 20, "{length} bytes");
+    let reply = Message::parse(&frame).body().clone();
+    let errors = reply.get_array("writeErrors").unwrap();
+    assert_eq!(errors.len() as i32, STATEMENTS);
+    for (index, error) in errors.iter().map(|error| error.as_document().unwrap()).enumerate() {
+        assert_eq!((error.get_i32("index").unwrap(), error.get_i32("code").unwrap()), (index as i32, REFUSED));
+    }
+    assert!(errors[0].as_document().unwrap().get_str("errmsg").unwrap().contains("no-blind-replace"));
+}
