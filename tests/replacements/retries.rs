@@ -170,7 +170,7 @@ async fn the_driver_retries_guarded_replacements() {
     let scene = Scene::new();
     let views = Views::of(&scene.mongod, &scene.docward).await;
     views.store("guarding", [doc! { "_id": 1, "version": 1 }]).await;
-    let guarding = views.through.collection::<Document>("guarding");
+    let guarding = views.collection("guarding");
     let closing =
         || scene.fail_point("onPrimaryTransactionalWrite", doc! { "times": 1 }, doc! { "closeConnection": true });
     let mut version = 1;

@@ -116,7 +116,7 @@ async fn a_rejection_ends_a_transaction_as_a_server_error_does() {
 async fn guarded_replacements_commit_with_their_transaction() {
     let views = prepared().await;
     let mut session = views.through.client().start_session().await.unwrap();
-    let guarding = views.through.collection::<Document>("guarding");
+    let guarding = views.collection("guarding");
     session.start_transaction().await.unwrap();
     for version in 5..8 {
         let document = doc! { "version": version };
@@ -136,7 +136,7 @@ async fn an_ignored_conflict_leaves_the_transaction_open() {
     let views = prepared().await;
     let mut session = views.through.client().start_session().await.unwrap();
     session.start_transaction().await.unwrap();
-    let ignoring = views.through.collection::<Document>("ignoring");
+    let ignoring = views.collection("ignoring");
     let stale = ignoring.replace_one(doc! { "_id": 1 }, doc! { "version": 3 }).session(&mut session).await.unwrap();
     assert_eq!(stale.matched_count, 0);
     let fresh = ignoring.replace_one(doc! { "_id": 1 }, doc! { "version": 5 }).session(&mut session).await.unwrap();
