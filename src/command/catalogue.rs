@@ -21,6 +21,8 @@ pub enum Class {
     Aggregate,
     MapReduce,
     RenameCollection,
+    /// Makes a copy of one collection under another name.
+    CloneCollection,
     ApplyOps,
     /// Reads, or changes definitions, sessions, settings: never a document of the collection it names.
     Harmless,
@@ -43,7 +45,9 @@ pub fn classify(name: &[u8]) -> Class {
         b"distinct" => Class::Distinct,
         b"aggregate" => Class::Aggregate,
         b"mapReduce" | b"mapreduce" => Class::MapReduce,
-        b"renameCollection" => Class::RenameCollection,
+        // The second is the servers' own among themselves, and open to clients where there are no users.
+        b"renameCollection" | b"internalRenameIfOptionsAndIndexesMatch" => Class::RenameCollection,
+        b"cloneCollectionAsCapped" => Class::CloneCollection,
         b"applyOps" => Class::ApplyOps,
         name if HARMLESS.binary_search(&name).is_ok() => Class::Harmless,
         _ => Class::Unknown,

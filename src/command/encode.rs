@@ -82,7 +82,8 @@ impl<'a> Batch<'a> {
                 // What becomes of a part must be known, even if the client does not want to.
                 (Extent::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
                 (Extent::Part(options), b"ordered") => !options.ordered,
-                (Extent::Part(options), b"startTransaction") => !options.transaction_begun,
+                // The server takes both from the first command of a transaction only.
+                (Extent::Part(options), b"startTransaction" | b"readConcern") => !options.transaction_begun,
                 (Extent::Part(_), _) => true,
             };
             match statement {

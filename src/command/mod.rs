@@ -14,11 +14,11 @@ mod statement;
 pub use batch::{Batch, Form};
 pub use catalogue::{Class, classify};
 pub use encode::{Part, PartOptions};
-pub use pipeline::{apply_ops_targets, map_reduce_target, output_targets, rename_targets};
+pub use pipeline::{apply_ops_targets, clone_targets, map_reduce_target, output_targets, rename_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};
 
-use crate::document::{Document, DuplicateField, Malformed, Value};
+use crate::document::{Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;
 use crate::wire::op_msg::Message;
 
@@ -130,6 +130,13 @@ impl<'a> Command<'a> {
     /// The collection a command names by its first value.
     pub fn collection(&self) -> Option<Namespace<'a>> {
         self.target.as_str().map(|collection| Namespace { database: self.database, collection })
+    }
+
+    /// The Stable API's parameters. Every command of a transaction and every getMore of a cursor must carry the
+    /// same ones as the first, so what docward sends in between does too.
+    pub fn api_parameters(&self) -> impl Iterator<Item = Element<'a>> {
+        let names: [&[u8]; 3] = [b"apiVersion", b"apiStrict", b"apiDeprecationErrors"];
+        self.body.elements().filter(move |element| names.contains(&element.key))
     }
 
     /// What the session fields say (driver specifications "Sessions", "Transactions", "Retryable Writes").

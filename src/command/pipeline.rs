@@ -79,20 +79,28 @@ pub fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
     }
 }
 
+/// Both ends of a cloneCollectionAsCapped, in the command's database.
+pub fn clone_targets(command: &Command<'_>) -> [Target; 2] {
+    [Some(command.target), command.body.get("toCollection")].map(|end| out_target(end.ok_or(())?, command.database))
+}
+
 /// Both ends of a renameCollection; both are whole namespaces.
 pub fn rename_targets(command: &Command<'_>) -> [Target; 2] {
     let namespace = |value: Option<Value<'_>>| {
         let text = value.and_then(Value::as_str).and_then(Namespace::parse).ok_or(())?;
         Ok((text.database.to_owned(), text.collection.to_owned()))
     };
-    [namespace(Some(command.target)), namespace(command.body.get("to"))]
+    let from = if command.name == "renameCollection" { Some(command.target) } else { command.body.get("from") };
+    [namespace(from), namespace(command.body.get("to"))]
 }
 
-/// The namespaces of applyOps' entries. An entry that is itself a command could do anything.
+/// The namespaces of applyOps' entries. An entry that is itself a command could do anything, and so could one
+/// that names its collection by `ui`: mongod then takes the collection of that UUID, whatever `ns` says.
 pub fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
     let Some(operations) = command.target.as_array() else { return vec![Err(())] };
     let target = |operation: Value<'_>| {
-        let operation = operation.as_document().ok_or(())?;
+        let operation = operation.as_document().filter(|operation| operation.get("ui").is_none()).ok_or(())?;
+        operation.refuse_duplicates().map_err(|_| ())?;
         match operation.get("op").and_then(Value::as_str) {
             Some("i" | "u" | "d") => {}
             _ => return Err(()),

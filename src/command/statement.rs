@@ -40,6 +40,8 @@ pub struct Update<'a> {
 #[derive(Debug, Clone)]
 pub struct Delete<'a> {
     pub filter: CowDocument<'a>,
+    /// It deletes everything that matches, rather than one document.
+    pub multi: bool,
 }
 
 /// What an update does.
@@ -131,7 +133,7 @@ impl<'a> Statement<'a> {
             (Operation::Insert(insert), b"document") => {
                 w.value("document", Value::document(insert.document.as_document()));
             }
-            (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter }), key)
+            (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }), key)
                 if key == names.filter.as_bytes() =>
             {
                 w.value(names.filter, Value::document(filter.as_document()));
@@ -150,7 +152,8 @@ impl<'a> Statement<'a> {
 impl Statement<'_> {
     /// findAndModify may come without a query; a rule's condition then is all of it.
     pub(super) fn write_missing_filter(&self, w: &mut Writer<'_>, body: Document<'_>) {
-        let (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter })) = &self.operation else {
+        let (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. })) = &self.operation
+        else {
             return;
         };
         let name = self.form.names().filter;
@@ -199,7 +202,15 @@ fn insert<'a>(document: CowDocument<'a>) -> Result<Operation<'a>, CommandError> 
 
 fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
     check_fields(form, source)?;
-    Ok(Operation::Delete(Delete { filter: filter(form, source)? }))
+    let names = form.names();
+    let multi = match form {
+        Form::Delete => {
+            let wrong = CommandError::WrongType { place: names.place, field: "limit" };
+            source.get("limit").map_or(Ok(0), |limit| limit.as_integer().ok_or(wrong))? == 0
+        }
+        _ => flag(source, names.place, "multi")?,
+    };
+    Ok(Operation::Delete(Delete { filter: filter(form, source)?, multi }))
 }
 
 fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {

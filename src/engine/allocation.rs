@@ -31,17 +31,17 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Opti
     })
 }
 
-/// The number that follows the largest one.
-pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> i64 {
+/// The number that follows the largest one; `None` when that is the largest there can be.
+pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> Option<i64> {
     let start = match &rule.pattern {
         Pattern::Sequence(sequence) => sequence.start,
         _ => Start::AfterMax,
     };
     match (maximum, start) {
-        (Some(maximum), Start::At(start)) => maximum.saturating_add(1).max(start),
-        (Some(maximum), Start::AfterMax) => maximum.saturating_add(1),
-        (None, Start::At(start)) => start,
-        (None, Start::AfterMax) => 1,
+        (Some(maximum), Start::At(start)) => maximum.checked_add(1).map(|next| next.max(start)),
+        (Some(maximum), Start::AfterMax) => maximum.checked_add(1),
+        (None, Start::At(start)) => Some(start),
+        (None, Start::AfterMax) => Some(1),
     }
 }
 
@@ -80,6 +80,7 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
                     _ => {}
                 }
             }
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", &maximum.database);
         });
     });

@@ -195,23 +195,24 @@ impl<'f> BatchJob<'f> {
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return self.conclude() };
         let (statements, mut numbers) = (run.statements.clone(), run.next_numbers.clone());
         let mut optimistic = false;
-        for index in &statements {
-            let rules: Vec<&'f Rule> = self.optimistic_rules(*index).collect();
-            for rule in rules {
+        // Each attempt puts its numbers into the statements as they were without any.
+        let mut numbered = Vec::with_capacity(statements.len());
+        for index in statements {
+            let Some(judged) = self.judged.get(index) else { continue };
+            let mut statement = judged.statement.clone();
+            for rule in self.optimistic_rules(index) {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
-                    self.assign(*index, rule, *next);
-                    *next += 1;
+                    statement = sequences::with_number(&statement, rule, *next);
+                    // Behind the largest there is another attempt, which is then told that there is none.
+                    *next = next.saturating_add(1);
                 }
             }
+            numbered.push((index, statement));
         }
         let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic };
-        let parts: Vec<Part<'_, 'f>> = statements
-            .iter()
-            .filter_map(|index| {
-                self.judged.get(*index).map(|judged| Part { index: *index, statement: &judged.statement })
-            })
-            .collect();
+        let parts: Vec<Part<'_, 'f>> =
+            numbered.iter().map(|(index, statement)| Part { index: *index, statement }).collect();
         let message = self.batch.encode_part(&self.command, &parts, options);
         self.awaiting = Awaiting::Run;
         self.transaction_begun = true;
@@ -355,6 +356,7 @@ fn abort_transaction(command: &Command<'_>) -> Vec<u8> {
                 }
             }
             w.boolean("autocommit", false);
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", "admin");
         });
     });

@@ -80,7 +80,7 @@ pub fn rewrite_request(frame: &[u8], session: &mut Session) -> Result<Option<Vec
 const COMPRESSION: &str = "compression";
 
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
-const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
+pub(super) const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
 
 fn unwrapped(outer: Document<'_>) -> Document<'_> {
     let first = outer.first().filter(|first| WRAPPERS.contains(&first.key));

@@ -171,7 +171,8 @@ impl Tally {
                         w.double("ok", if succeeded { 1.0 } else { 0.0 });
                         w.integer("idx", index as i64);
                         w.elements(checked(fields));
-                        if !succeeded {
+                        // The server's own errors have it already.
+                        if checked(fields).get("n").is_none() {
                             w.int32("n", 0);
                         }
                     });
@@ -246,6 +247,7 @@ pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
                     w.element(element);
                 }
             }
+            command.api_parameters().for_each(|element| w.element(element));
             w.string("$db", "admin");
         });
     });

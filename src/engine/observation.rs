@@ -63,7 +63,7 @@ impl Observations {
             None => self.list.push(Observation {
                 rule: rule.id,
                 rule_name: rule.name.value.clone(),
-                pattern: crate::rules::Pattern::name(&rule.pattern),
+                pattern: rule.pattern.name(),
                 namespace: namespace.to_string(),
                 said,
                 reason: reason.to_owned(),

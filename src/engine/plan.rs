@@ -11,8 +11,8 @@ use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::{Now, Session, refusal};
 use crate::command::{
-    Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, code, error_reply, map_reduce_target,
-    output_targets, rename_targets,
+    Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, clone_targets, code, error_reply,
+    map_reduce_target, output_targets, rename_targets,
 };
 use crate::document::{Document, Kind, OwnedValue, Value, Writer};
 use crate::patterns::{CommandVerdict, Context, Rejection, Rule, RuleSet, WholeCommand};
@@ -164,6 +164,9 @@ impl<'f> Plan<'f> {
             }
             Class::RenameCollection => {
                 self.road(&command, rename_targets(&command).into(), "renameCollection of", session)
+            }
+            Class::CloneCollection => {
+                self.road(&command, clone_targets(&command).into(), "cloneCollectionAsCapped of", session)
             }
             Class::ApplyOps => self.road(&command, apply_ops_targets(&command), "applyOps on", session),
             Class::Unknown => {

@@ -28,7 +28,7 @@ pub(super) fn write_error_info(w: &mut Writer<'_>, refused: &Refused<'_>) {
     w.nested("errInfo", |w| {
         w.nested("docward", |w| {
             w.string("rule", &refused.rule.name.value);
-            w.string("pattern", crate::rules::Pattern::name(&refused.rule.pattern));
+            w.string("pattern", refused.rule.pattern.name());
             w.string("reason", &refused.rejection.reason);
             w.string("hint", &refused.rejection.hint);
         });

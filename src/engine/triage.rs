@@ -3,6 +3,7 @@
 //! What is said here is only where a frame goes: it forwards what it is sure of and hands everything else
 //! to [`Plan`](super::Plan), which reads strictly. Nothing is allocated.
 
+use super::handshake::WRAPPERS;
 use crate::command::{Class, classify};
 use crate::document::{Kind, Value, peek};
 use crate::patterns::RuleSet;
@@ -79,7 +80,9 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
                 None => Triage::Judge,
             }
         }
-        Class::BulkWrite | Class::MapReduce | Class::RenameCollection | Class::ApplyOps => Triage::Judge,
+        Class::BulkWrite | Class::MapReduce | Class::RenameCollection | Class::CloneCollection | Class::ApplyOps => {
+            Triage::Judge
+        }
     })
 }
 
@@ -113,7 +116,10 @@ fn triage_query(here: &[u8]) -> Option<Triage> {
     let end = rest.iter().position(|byte| *byte == 0)?;
     // Behind the name's NUL: skip and limit.
     let document = rest.get(end + 1 + 8..)?;
-    let first = peek(document).next()?;
+    let mut first = peek(document).next()?;
+    if WRAPPERS.contains(&first.key) && first.value.kind == Kind::Document {
+        first = peek(first.value.bytes).next()?;
+    }
     let command = rest.get(..end)?.ends_with(b".$cmd");
     Some(if command && classify(first.key) == Class::Hello { Triage::Hello } else { Triage::Judge })
 }

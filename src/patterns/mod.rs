@@ -4,17 +4,31 @@
 //! neither batches nor replies. A new pattern is a copy of a neighbour, plus its lines in [`Pattern`].
 //! What becomes of verdicts: `crate::engine`.
 
+mod bounds;
+mod bucket;
+mod defaults;
+mod deny;
 pub(crate) mod filter;
-pub mod replacement;
+mod number;
+mod queue;
+mod replacement;
 pub mod sequence;
-pub mod timestamps;
+mod timestamps;
+mod together;
+mod touch;
 
 use crate::command::{Class, Operation, Statement, code};
 use crate::document::{Document, OwnedValue, Path, Value};
 use crate::rules::{self, Claim, Code, Located, MapReader, Node, ReadContext};
+use bounds::Bounds;
+use bucket::Bucket;
+use defaults::Defaults;
+use deny::Deny;
+use queue::Queue;
 use replacement::Replacement;
 use sequence::Sequence;
 use timestamps::Timestamps;
+use together::Together;
 
 /// The rules docward runs by.
 pub type RuleSet = rules::RuleSet<Pattern>;
@@ -24,9 +38,15 @@ pub type Rule = rules::Rule<Pattern>;
 /// One pattern with its settings.
 #[derive(Debug, Clone)]
 pub enum Pattern {
+    Bounds(Bounds),
+    Bucket(Bucket),
+    Defaults(Defaults),
+    Deny(Deny),
+    Queue(Queue),
     Replacement(Replacement),
     Sequence(Sequence),
     Timestamps(Timestamps),
+    Together(Together),
 }
 
 /// What a pattern says of a statement.
@@ -123,33 +143,87 @@ pub enum CommandVerdict {
     Reject(Rejection),
 }
 
-impl Pattern {
-    pub fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        match self {
-            Self::Replacement(pattern) => pattern.judge(statement),
-            Self::Sequence(pattern) => pattern.judge(statement),
-            Self::Timestamps(pattern) => pattern.judge(statement, context),
-        }
+/// The order in which patterns see a statement, whatever the order in the files; each sees what the one
+/// before made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Deny,
+    Replacement,
+    Together,
+    Bounds,
+    Queue,
+    Bucket,
+    Timestamps,
+    Sequence,
+    Defaults,
+}
+
+/// What every pattern is.
+pub trait Judge {
+    /// The key in rule files.
+    fn name(&self) -> &'static str;
+
+    fn phase(&self) -> Phase;
+
+    /// One rule of this pattern speaks for a namespace, the most specific.
+    fn exclusive(&self) -> bool {
+        false
     }
 
-    /// What a rule makes of a command as a whole, whatever statements it carries.
-    pub fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    /// Fields that no other rule of this pattern may claim on the same namespace.
+    fn claims(&self) -> Vec<Claim> {
+        Vec::new()
+    }
+
+    /// What becomes of a statement.
+    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        let _ = (statement, context);
+        Verdict::Forward
+    }
+
+    /// What becomes of a command as a whole, whatever statements it carries.
+    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        let _ = command;
+        CommandVerdict::Forward
+    }
+}
+
+impl std::ops::Deref for Pattern {
+    type Target = dyn Judge;
+
+    fn deref(&self) -> &Self::Target {
         match self {
-            Self::Timestamps(pattern) => pattern.judge_command(command),
-            Self::Replacement(_) | Self::Sequence(_) => CommandVerdict::Forward,
+            Self::Bounds(pattern) => pattern,
+            Self::Bucket(pattern) => pattern,
+            Self::Defaults(pattern) => pattern,
+            Self::Deny(pattern) => pattern,
+            Self::Queue(pattern) => pattern,
+            Self::Replacement(pattern) => pattern,
+            Self::Sequence(pattern) => pattern,
+            Self::Timestamps(pattern) => pattern,
+            Self::Together(pattern) => pattern,
         }
     }
 }
 
 impl rules::Pattern for Pattern {
-    const NAMES: &'static [&'static str] = &["replacement", "timestamps", "sequence"];
+    const NAMES: &'static [&'static str] =
+        &["replacement", "timestamps", "sequence", "bounds", "together", "queue", "bucket", "deny", "defaults"];
 
     fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        if name == "together" {
+            return Together::read(settings, context).map(Self::Together);
+        }
         let mut reader = context.map(settings)?;
         let pattern = match name {
+            "bounds" => Bounds::read(&mut reader).map(Self::Bounds),
+            "bucket" => Bucket::read(&mut reader).map(Self::Bucket),
+            "defaults" => Defaults::read(&mut reader).map(Self::Defaults),
+            "deny" => Deny::read(&mut reader).map(Self::Deny),
+            "queue" => Queue::read(&mut reader).map(Self::Queue),
             "replacement" => Replacement::read(&mut reader).map(Self::Replacement),
-            "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
             "sequence" => Sequence::read(&mut reader).map(Self::Sequence),
+            "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
             _ => None,
         };
         reader.finish();
@@ -157,57 +231,42 @@ impl rules::Pattern for Pattern {
     }
 
     fn name(&self) -> &'static str {
-        match self {
-            Self::Replacement(_) => "replacement",
-            Self::Sequence(_) => "sequence",
-            Self::Timestamps(_) => "timestamps",
-        }
+        Judge::name(&**self)
     }
 
-    /// RULES: deny → replacement → together → bounds → queue → bucket → tree → timestamps → sequence → defaults.
     fn phase(&self) -> u8 {
-        match self {
-            Self::Replacement(_) => 1,
-            Self::Timestamps(_) => 7,
-            Self::Sequence(_) => 8,
-        }
+        Judge::phase(&**self) as u8
     }
 
     fn exclusive(&self) -> bool {
-        match self {
-            Self::Replacement(_) | Self::Timestamps(_) => true,
-            Self::Sequence(_) => false,
-        }
+        Judge::exclusive(&**self)
     }
 
     fn claims(&self) -> Vec<Claim> {
-        match self {
-            Self::Replacement(_) | Self::Timestamps(_) => Vec::new(),
-            Self::Sequence(pattern) => pattern.claims(),
-        }
+        Judge::claims(&**self)
     }
 }
 
 /// Reads a field path under `key`.
 fn read_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
     let text = reader.text(key)?;
-    located_path(reader, text)
+    located_path(reader.context(), text)
 }
 
 /// Reads a field path that must be there.
 fn read_required_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
     let text = reader.required_text(key)?;
-    located_path(reader, text)
+    located_path(reader.context(), text)
 }
 
-fn located_path(reader: &mut MapReader<'_, '_, '_>, text: Located<String>) -> Option<Located<Path>> {
+fn located_path(context: &mut ReadContext<'_>, text: Located<String>) -> Option<Located<Path>> {
     match Path::parse(&text.value) {
         Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
             Some(Located { value: path, span: text.span })
         }
         _ => {
             let message = format!("`{}` is no field path", text.value);
-            reader.context().error(Code::InvalidValue, text.span, message);
+            context.error(Code::InvalidValue, text.span, message);
             None
         }
     }

@@ -11,7 +11,7 @@
 //! | any, guarded | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 
 use super::filter::{equality, narrowed, remade};
-use super::{Conflict, Rejection, Rewrite, Verdict, read_path};
+use super::{Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Code, MapReader};
@@ -30,6 +30,43 @@ enum Unguarded {
     Reject,
     Merge,
     Guard,
+}
+
+impl Judge for Replacement {
+    fn name(&self) -> &'static str {
+        "replacement"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Replacement
+    }
+
+    fn exclusive(&self) -> bool {
+        true
+    }
+
+    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
+        let replacement = match &update.modification {
+            Modification::Replacement(document) => document,
+            Modification::ClientPipeline(_) => return Verdict::client_pipeline(),
+            Modification::Operators(_) | Modification::Pipeline(_) => return Verdict::Forward,
+        };
+        // mongod refuses to replace many documents; that error is the right one.
+        if update.multi {
+            return Verdict::Forward;
+        }
+        let document = replacement.as_document();
+        let filter = update.filter.as_document();
+        let pinned = self.guard.as_ref().and_then(|guard| Some((guard, equality(filter, guard.as_str())?)));
+        let judged = match (pinned, self.unguarded, &self.guard) {
+            (Some((guard, version)), _, _) => self.guarded(update, document, guard, version),
+            (None, Unguarded::Merge, _) => merged(update, document),
+            (None, Unguarded::Guard, Some(guard)) => self.guarded_by_document(update, document, guard),
+            (None, _, _) => Err(self.unguarded_rejection()),
+        };
+        judged.unwrap_or_else(Verdict::Reject)
+    }
 }
 
 impl Replacement {
@@ -52,29 +89,6 @@ impl Replacement {
             guard: guard.map(|path| path.value),
             conflict: conflict.map_or(Conflict::Error, |word| word.value),
         })
-    }
-
-    pub(super) fn judge<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
-        let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
-        let replacement = match &update.modification {
-            Modification::Replacement(document) => document,
-            Modification::ClientPipeline(_) => return Verdict::client_pipeline(),
-            Modification::Operators(_) | Modification::Pipeline(_) => return Verdict::Forward,
-        };
-        // mongod refuses to replace many documents; that error is the right one.
-        if update.multi {
-            return Verdict::Forward;
-        }
-        let document = replacement.as_document();
-        let filter = update.filter.as_document();
-        let pinned = self.guard.as_ref().and_then(|guard| Some((guard, equality(filter, guard.as_str())?)));
-        let judged = match (pinned, self.unguarded, &self.guard) {
-            (Some((guard, version)), _, _) => self.guarded(update, document, guard, version),
-            (None, Unguarded::Merge, _) => merged(update, document),
-            (None, Unguarded::Guard, Some(guard)) => self.guarded_by_document(update, document, guard),
-            (None, _, _) => Err(self.unguarded_rejection()),
-        };
-        judged.unwrap_or_else(Verdict::Reject)
     }
 
     fn unguarded_rejection(&self) -> Rejection {

@@ -9,7 +9,7 @@
 //! one go, and calls [`Sequence::assign`] in document order.
 
 use super::filter::{equality, remade, touched};
-use super::{Verdict, read_required_path};
+use super::{Context, Judge, Phase, Verdict, read_required_path};
 use crate::command::{Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Claim, Code, Located, MapReader};
@@ -45,6 +45,29 @@ pub enum Strategy {
     Counter,
     /// Take max + 1 and try again on a duplicate key.
     Optimistic,
+}
+
+impl Judge for Sequence {
+    fn name(&self) -> &'static str {
+        "sequence"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Sequence
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let field = self.field.clone().map(|path| path.as_str().to_owned());
+        vec![Claim { kind: "sequence", field }]
+    }
+
+    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        match &statement.operation {
+            Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
+            Operation::Update(update) if self.on_upsert && update.upsert => self.judge_upsert(update),
+            Operation::Update(_) | Operation::Delete(_) => Verdict::Forward,
+        }
+    }
 }
 
 impl Sequence {
@@ -87,19 +110,6 @@ impl Sequence {
 
     pub fn field(&self) -> &Path {
         &self.field.value
-    }
-
-    pub(super) fn claims(&self) -> Vec<Claim> {
-        let field = self.field.clone().map(|path| path.as_str().to_owned());
-        vec![Claim { kind: "sequence", field }]
-    }
-
-    pub(super) fn judge<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
-        match &statement.operation {
-            Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
-            Operation::Update(update) if self.on_upsert && update.upsert => self.judge_upsert(update),
-            Operation::Update(_) | Operation::Delete(_) => Verdict::Forward,
-        }
     }
 
     fn judge_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {

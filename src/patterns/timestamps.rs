@@ -18,11 +18,11 @@ mod pipeline;
 mod settings;
 
 use super::filter::{remade, touched};
-use super::{CommandVerdict, Context, Rejection, Verdict, WholeCommand};
+use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
 use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use pipeline::{Change, Tree};
-pub use settings::Timestamps;
+pub(super) use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
 
 /// How a touched path relates to the guarded ones.
@@ -37,9 +37,34 @@ enum Reach {
     Across(String),
 }
 
-impl Timestamps {
+impl Judge for Timestamps {
+    fn name(&self) -> &'static str {
+        "timestamps"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Timestamps
+    }
+
+    fn exclusive(&self) -> bool {
+        true
+    }
+
+    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        let judged = match &statement.operation {
+            Operation::Insert(insert) => self.insert(insert, context),
+            Operation::Delete(_) => Ok(Verdict::Forward),
+            Operation::Update(update) => match &update.modification {
+                Modification::Operators(operators) => self.update(update, operators.as_document(), context),
+                Modification::Replacement(document) => self.replacement(update, document.as_document(), context),
+                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
+            },
+        };
+        judged.unwrap_or_else(Verdict::Reject)
+    }
+
     /// Keeps the stamps out of reads that do not ask for them.
-    pub(super) fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
         let change = match command.class {
             _ if !self.hide => None,
@@ -53,20 +78,9 @@ impl Timestamps {
         };
         change.map_or(CommandVerdict::Forward, |(key, value)| CommandVerdict::Set(key, value))
     }
+}
 
-    pub(super) fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        let judged = match &statement.operation {
-            Operation::Insert(insert) => self.insert(insert, context),
-            Operation::Delete(_) => Ok(Verdict::Forward),
-            Operation::Update(update) => match &update.modification {
-                Modification::Operators(operators) => self.update(update, operators.as_document(), context),
-                Modification::Replacement(document) => self.replacement(update, document.as_document(), context),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
-            },
-        };
-        judged.unwrap_or_else(Verdict::Reject)
-    }
-
+impl Timestamps {
     /// An inserted document gets stamps for what it holds; stamps it brings along were read, and are not kept.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();

@@ -17,7 +17,7 @@ use super::relay::Relay;
 use super::splitter::{Class, Part, Splitter};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{Input, Now, Step};
-use crate::wire::Header;
+use crate::wire::{Header, OpCode};
 
 impl<C, U, P> Relay<C, U, P>
 where
@@ -73,7 +73,7 @@ where
         let mut replies = Splitter::new();
         let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
         let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
-        if Some(header.response_to) != request_id || more_to_come(&header, &reply) {
+        if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
             return Err(UpstreamFault::NotOneReply.into());
         }
         Ok(reply)

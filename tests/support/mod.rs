@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "every test crate is the root of its own copy")]
 #![allow(clippy::unwrap_used, reason = "a fixture that fails should fail its test")]
 
+pub mod driver;
 pub mod frame;
 pub mod mongod;
 pub mod process;

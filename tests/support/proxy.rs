@@ -113,7 +113,9 @@ impl Docward {
 impl Drop for Docward {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("log of docward at {}:\n{}", self.address(), self.log().join("\n"));
+            let log = self.log();
+            let end = &log[log.len().saturating_sub(50)..];
+            eprintln!("end of the log of docward at {}:\n{}", self.address(), end.join("\n"));
         }
     }
 }

@@ -7,6 +7,7 @@ use super::super::judge::Refused;
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, close};
+use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::sequence::Strategy;
 use crate::patterns::{Pattern, Rejection, Rule};
@@ -52,8 +53,8 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn assign(&mut self, index: usize, rule: &Rule, number: i64) {
-        if let (Some(judged), Pattern::Sequence(sequence)) = (self.judged.get_mut(index), &rule.pattern) {
-            judged.statement = judged.statement.with(sequence.assign(&judged.statement.operation, number));
+        if let Some(judged) = self.judged.get_mut(index) {
+            judged.statement = with_number(&judged.statement, rule, number);
         }
     }
 
@@ -115,12 +116,17 @@ impl<'f> BatchJob<'f> {
     pub(super) fn take_maximum(&mut self, found: Result<Found, LookupError>) -> Flow {
         let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
-        match found {
-            Ok(Found::Maximum(maximum)) => {
-                run.next_numbers.push((rule.id, allocation::after(rule, maximum)));
+        let next = match found {
+            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
+                .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
+            Ok(Found::Numbers(_)) => return close("the service answered a maximum with something else"),
+            Err(error) => Err(error),
+        };
+        match next {
+            Ok(next) => {
+                run.next_numbers.push((rule.id, next));
                 Flow::Continue(())
             }
-            Ok(Found::Numbers(_)) => close("the service answered a maximum with something else"),
             Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
             Err(LookupError::Refused(text)) => {
                 let statements = std::mem::take(&mut run.statements);
@@ -146,6 +152,13 @@ impl<'f> BatchJob<'f> {
         }
         let taken = self.optimistic_rules(*index).any(|rule| allocation::is_taken(rule, *error));
         taken.then_some(*place)
+    }
+}
+
+pub(super) fn with_number<'f>(statement: &Statement<'f>, rule: &Rule, number: i64) -> Statement<'f> {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => statement.with(sequence.assign(&statement.operation, number)),
+        _ => statement.clone(),
     }
 }
 

@@ -82,7 +82,15 @@ impl<'v> Tree<'v> {
         }
     }
 
-    /// Every write that would create its path.
+    /// Whether any write would create its path.
+    fn creates(&self) -> bool {
+        self.children.values().any(|child| match child {
+            Child::Leaf { change, .. } => !matches!(change, Change::Unset),
+            Child::Inner(tree) => tree.creates(),
+        })
+    }
+
+    /// The stamp of every write that would create its path.
     fn creating(&self, found: &mut Vec<Option<String>>) {
         for child in self.children.values() {
             match child {
@@ -174,7 +182,7 @@ fn write_inner(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
                 });
                 a.nested(|w| {
                     w.nested("case", |w| has_type(w, path, "missing"));
-                    w.nested("then", |w| created(w, path, tree, clock));
+                    created(w.slot("then"), path, tree, clock);
                 });
             });
             blocked(w.slot("default"), path, tree, clock);
@@ -194,29 +202,20 @@ fn set_fields(slot: Slot<'_>, path: &str, children: &[(&String, &Child<'_>)], cl
     });
 }
 
-/// The document that did not exist; missing again when no child has a value.
-fn created(w: &mut Writer<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
-    w.nested("$let", |w| {
-        w.nested("vars", |w| {
-            w.nested("created", |w| {
-                for (name, child) in &tree.children {
-                    write_child(w.slot(name), &format!("{path}.{name}"), child, clock);
-                }
-            });
-        });
-        cond(
-            w.slot("in"),
-            |slot| {
-                slot.nested(|w| {
-                    w.array("$eq", |a| {
-                        a.string("$$created");
-                        a.nested(|w| w.nested("$literal", |_| {}));
-                    });
-                });
-            },
-            |slot| slot.string("$$REMOVE"),
-            |slot| slot.string("$$created"),
-        );
+/// The document that did not exist. It is made even if all that would create it is stale: what has overtaken
+/// this write was an `$unset`, and in source-time order that one leaves the document around the field.
+fn created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
+    if !tree.creates() {
+        return field(slot, path);
+    }
+    slot.nested(|w| {
+        for (name, child) in &tree.children {
+            let below = format!("{path}.{name}");
+            match child {
+                Child::Inner(tree) => created(w.slot(name), &below, tree, clock),
+                Child::Leaf { .. } => write_child(w.slot(name), &below, child, clock),
+            }
+        }
     });
 }
 

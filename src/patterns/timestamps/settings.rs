@@ -165,7 +165,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     }
     let mut paths: Vec<Path> = Vec::new();
     for text in texts {
-        let path = super::super::located_path(reader, text.clone())?.value;
+        let path = super::super::located_path(reader.context(), text.clone())?.value;
         if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
             let message = format!("`{path}` overlaps `{other}`: guarded fields must be disjoint");
             reader.context().error(Code::ConflictingSettings, text.span, message);

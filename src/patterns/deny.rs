@@ -1,0 +1,245 @@
+//! `deny`: operations that are refused, always or under a condition.
+//!
+//! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
+
+use super::filter::touched;
+use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
+use crate::command::{Class, Modification, Operation, Statement};
+use crate::document::{Document, Kind, Value};
+use crate::rules::{Code, Located, MapReader};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Deny {
+    operations: Vec<Denied>,
+    when: When,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denied {
+    Insert,
+    /// Updates and replacements, also by findAndModify.
+    Update,
+    /// Deletes, also by findAndModify.
+    Delete,
+    Find,
+    Count,
+    Distinct,
+    Aggregate,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum When {
+    Always,
+    /// The filter has no condition.
+    FilterEmpty,
+    /// It may touch several documents.
+    Multi,
+    /// One of these operators occurs anywhere.
+    Uses(Vec<String>),
+    /// The command leaves this option out.
+    Missing(String),
+}
+
+const OPERATIONS: [(&str, Denied); 7] = [
+    ("insert", Denied::Insert),
+    ("update", Denied::Update),
+    ("delete", Denied::Delete),
+    ("find", Denied::Find),
+    ("count", Denied::Count),
+    ("distinct", Denied::Distinct),
+    ("aggregate", Denied::Aggregate),
+];
+
+impl Judge for Deny {
+    fn name(&self) -> &'static str {
+        "deny"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Deny
+    }
+
+    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        let denied = match &statement.operation {
+            Operation::Insert(_) => Denied::Insert,
+            Operation::Update(_) => Denied::Update,
+            Operation::Delete(_) => Denied::Delete,
+        };
+        if self.operations.contains(&denied) && self.applies_to(statement) {
+            return Verdict::Reject(self.rejection());
+        }
+        Verdict::Forward
+    }
+
+    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        let denied = match command.class {
+            Class::Insert => Denied::Insert,
+            Class::Update => Denied::Update,
+            Class::Delete => Denied::Delete,
+            Class::FindAndModify if command.body.get("remove").and_then(Value::as_flag) == Some(true) => Denied::Delete,
+            Class::FindAndModify => Denied::Update,
+            Class::Find => Denied::Find,
+            Class::Count => Denied::Count,
+            Class::Distinct => Denied::Distinct,
+            Class::Aggregate => Denied::Aggregate,
+            _ => return CommandVerdict::Forward,
+        };
+        let reads = !matches!(denied, Denied::Insert | Denied::Update | Denied::Delete);
+        let applies = match &self.when {
+            When::Missing(option) => command.body.get(option).is_none(),
+            _ if !reads => false,
+            When::Always => true,
+            When::Multi => false,
+            When::FilterEmpty => is_filter_empty(denied, command.body),
+            When::Uses(operators) => {
+                let read = command
+                    .body
+                    .elements()
+                    .filter(|e| matches!(e.key, b"filter" | b"query" | b"pipeline" | b"projection"));
+                read.into_iter().any(|element| uses_any(element.value, operators))
+            }
+        };
+        if applies && self.operations.contains(&denied) {
+            return CommandVerdict::Reject(self.rejection());
+        }
+        CommandVerdict::Forward
+    }
+}
+
+impl Deny {
+    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let words = reader.required_texts("operations");
+        let when = read_when(reader);
+        let operations = words?.into_iter().map(|word| read_operation(reader, &word)).collect::<Option<Vec<_>>>();
+        Some(Self { operations: operations?, when: when? })
+    }
+
+    fn applies_to(&self, statement: &Statement<'_>) -> bool {
+        match (&self.when, &statement.operation) {
+            (When::Always, _) => true,
+            // Left to the whole command.
+            (When::Missing(_), _) => false,
+            (When::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
+            (When::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
+            (When::Multi, Operation::Update(update)) => update.multi,
+            (When::Multi, Operation::Delete(delete)) => delete.multi,
+            (When::FilterEmpty | When::Multi, Operation::Insert(_)) => false,
+            (When::Uses(operators), Operation::Update(update)) => {
+                let uses = |document: Document<'_>| uses_any(Value::document(document), operators);
+                uses(update.filter.as_document())
+                    || match &update.modification {
+                        Modification::Operators(document) => {
+                            touched(document.as_document()).any(|(operator, ..)| names(operators, operator))
+                        }
+                        Modification::ClientPipeline(stages) => {
+                            uses_any(Value { kind: Kind::Array, bytes: stages.as_bytes() }, operators)
+                        }
+                        Modification::Replacement(_) | Modification::Pipeline(_) => false,
+                    }
+            }
+            (When::Uses(operators), Operation::Delete(delete)) => {
+                uses_any(Value::document(delete.filter.as_document()), operators)
+            }
+            (When::Uses(_), Operation::Insert(_)) => false,
+        }
+    }
+
+    fn rejection(&self) -> Rejection {
+        match &self.when {
+            When::Always => Rejection::new("this operation is not allowed here", "Ask the DBA for another way."),
+            When::FilterEmpty => Rejection::new(
+                "its filter is empty, so it concerns every document",
+                "Name the documents in the filter.",
+            ),
+            When::Multi => Rejection::new("it may touch several documents", "Touch one at a time."),
+            When::Uses(operators) => {
+                Rejection::new(format!("it uses one of {}", operators.join(", ")), "Leave these operators out.")
+            }
+            When::Missing(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
+        }
+    }
+}
+
+/// An aggregation's filter is its first `$match`.
+fn is_filter_empty(denied: Denied, body: Document<'_>) -> bool {
+    let filter = match denied {
+        Denied::Aggregate => {
+            let stages = body.get("pipeline").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+            stages.values().next().and_then(Value::as_document).and_then(|stage| stage.get("$match"))
+        }
+        Denied::Find => body.get("filter"),
+        _ => body.get("query"),
+    };
+    filter.and_then(Value::as_document).is_none_or(Document::is_empty)
+}
+
+fn names(operators: &[String], key: &[u8]) -> bool {
+    operators.iter().any(|operator| operator.as_bytes() == key)
+}
+
+/// Whether one of the operators is a field name anywhere in the value.
+fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
+    let mut unread = vec![value];
+    while let Some(value) = unread.pop() {
+        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        for element in nested.elements() {
+            if value.kind == Kind::Document && names(operators, element.key) {
+                return true;
+            }
+            unread.push(element.value);
+        }
+    }
+    false
+}
+
+fn read_operation(reader: &mut MapReader<'_, '_, '_>, word: &Located<String>) -> Option<Denied> {
+    if let Some((_, denied)) = OPERATIONS.iter().find(|(name, _)| *name == word.value) {
+        return Some(*denied);
+    }
+    let known = OPERATIONS.map(|(name, _)| format!("`{name}`")).join(", ");
+    let message = format!("`{}` is no operation; these are: {known}", word.value);
+    reader.context().error(Code::UnknownWord, word.span, message);
+    None
+}
+
+/// Exactly one condition, or none at all.
+fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
+    let Some(node) = reader.node("when") else { return Some(When::Always) };
+    let span = node.span;
+    let mut when = reader.context().map(node)?;
+    let filter = when.choice("filter", &[("empty", ())]);
+    let multi = when.boolean("multi");
+    let uses = when.texts("uses");
+    let missing = when.text("missing");
+    when.finish();
+    if let Some(multi) = &multi
+        && !multi.value
+    {
+        reader.context().error(Code::InvalidValue, multi.span, "`multi` can only be `true` here");
+        return None;
+    }
+    let mut conditions = [
+        filter.map(|_| When::FilterEmpty),
+        multi.map(|_| When::Multi),
+        uses.map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect())),
+        missing.map(|text| When::Missing(text.value)),
+    ]
+    .into_iter()
+    .flatten();
+    match (conditions.next(), conditions.next()) {
+        (Some(when), None) => Some(when),
+        (Some(_), Some(_)) => {
+            reader.context().error(
+                Code::ConflictingSettings,
+                span,
+                "`when` takes one condition; write two rules for two",
+            );
+            None
+        }
+        (None, _) => {
+            reader.context().error(Code::MissingKey, span, "`when` needs a condition: filter, multi, uses or missing");
+            None
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The `bulkWrite` command of MongoDB 8.0, which the tests' mongod does not have: a scripted
+//! upstream plays its part, so that every op that goes up and every result that comes back is seen.
+//!
+//! The replies are written after those of an 8.0 server. Not for the older write commands, which
+//! a real mongod answers (`retries`, `protocol`).
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DateTime, Document, doc};
+use mongodb::options::{ReplaceOneModel, UpdateOneModel, WriteModel};
+use support::frame::{Frame, MORE_TO_COME, Message};
+use support::mongod::Mongod;
+use support::proxy::Docward;
+use support::raw::Client;
+use support::scripted::{Peer, reply_to};
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: no-replace
+    namespace: shop.orders
+    replacement: { unguarded: reject }
+  - name: optimistic
+    namespace: shop.carts
+    replacement: { unguarded: guard, guard: version }
+  - name: lenient
+    namespace: shop.drafts
+    replacement: { unguarded: guard, guard: version, conflict: ignore }
+  - name: stamped
+    namespace: shop.devices
+    timestamps: { source: at }
+  - name: numbered
+    namespace: shop.invoices
+    sequence: { field: no, counter: no }
+"#;
+
+const NAMESPACES: [&str; 6] =
+    ["shop.free", "shop.orders", "shop.carts", "shop.drafts", "shop.devices", "shop.invoices"];
+const FREE: i32 = 0;
+const ORDERS: i32 = 1;
+const CARTS: i32 = 2;
+const DRAFTS: i32 = 3;
+const DEVICES: i32 = 4;
+const INVOICES: i32 = 5;
+
+/// A document with this version is the only one that guarded filters find.
+const STORED_VERSION: i32 = 1;
+
+/// An 8.0 server of one answer to each op: an insert inserts, an update matches, unless its filter asks for
+/// another version than the stored one or for `taken`, which is a duplicate key.
+fn server(batch_size: usize) -> Peer {
+    let mut rest: Vec<Document> = Vec::new();
+    Peer::with_hello(hello(), move |request| {
+        let message = Message::parse(&request);
+        if message.flags & MORE_TO_COME != 0 {
+            return vec![];
+        }
+        let reply = match message.body().keys().next().unwrap().as_str() {
+            "bulkWrite" => {
+                let (counts, mut results) = run(&message);
+                rest = results.split_off(results.len().min(batch_size));
+                let mut reply = doc! { "cursor": cursor(&rest, "firstBatch", results) };
+                reply.extend(counts);
+                reply.extend(doc! { "ok": 1.0, "operationTime": bson::Timestamp { time: 5, increment: 1 } });
+                reply
+            }
+            "getMore" => {
+                let mut results = std::mem::take(&mut rest);
+                rest = results.split_off(results.len().min(batch_size));
+                doc! { "cursor": cursor(&rest, "nextBatch", results), "ok": 1.0 }
+            }
+            _ => doc! { "ok": 1.0 },
+        };
+        vec![reply_to(&request, reply)]
+    })
+}
+
+fn hello() -> Document {
+    doc! {
+        "helloOk": true, "isWritablePrimary": true, "ismaster": true, "maxBsonObjectSize": 16 * 1024 * 1024,
+        "maxMessageSizeBytes": 48_000_000, "maxWriteBatchSize": 100_000, "localTime": DateTime::now(),
+        "logicalSessionTimeoutMinutes": 30, "connectionId": 1, "minWireVersion": 0, "maxWireVersion": 25,
+        "readOnly": false, "ok": 1.0,
+    }
+}
+
+fn cursor(rest: &[Document], batch: &str, results: Vec<Document>) -> Document {
+    let mut cursor = doc! { "id": if rest.is_empty() { 0i64 } else { 77 } };
+    cursor.insert(batch, results);
+    cursor.insert("ns", "admin.$cmd.bulkWrite");
+    cursor
+}
+
+fn run(message: &Message) -> (Document, Vec<Document>) {
+    let body = message.body();
+    let ordered = body.get_bool("ordered").unwrap_or(true);
+    let only_errors = body.get_bool("errorsOnly").unwrap_or(false);
+    let mut counts =
+        doc! { "nErrors": 0, "nInserted": 0, "nMatched": 0, "nModified": 0, "nUpserted": 0, "nDeleted": 0 };
+    let mut results = Vec::new();
+    let mut add = |name: &str| {
+        let count = counts.get_i32(name).unwrap() + 1;
+        counts.insert(name, count);
+    };
+    for (index, op) in message.documents("ops").iter().enumerate() {
+        let idx = index as i32;
+        let filter = op.get_document("filter").cloned().unwrap_or_default();
+        let mut result = doc! { "ok": 1.0, "idx": idx, "n": 1 };
+        if filter.contains_key("taken") || op.get_document("document").is_ok_and(|d| d.contains_key("taken")) {
+            add("nErrors");
+            result = doc! {
+                "ok": 0.0, "idx": idx, "code": 11000, "errmsg": "E11000 duplicate key", "keyPattern": { "taken": 1 },
+                "keyValue": { "taken": true }, "n": 0,
+            };
+        } else if op.contains_key("insert") {
+            add("nInserted");
+        } else if op.contains_key("delete") {
+            add("nDeleted");
+        } else if filter.get("version").is_some_and(|version| version != &Bson::from(STORED_VERSION)) {
+            result = doc! { "ok": 1.0, "idx": idx, "n": 0, "nModified": 0 };
+        } else if op.get_bool("upsert").unwrap_or(false) {
+            add("nUpserted");
+            result = doc! { "ok": 1.0, "idx": idx, "n": 1, "nModified": 0, "upserted": { "_id": 100 + idx } };
+        } else {
+            add("nMatched");
+            add("nModified");
+            result.insert("nModified", 1);
+        }
+        let failed = result.get_f64("ok").unwrap() == 0.0;
+        if failed || !only_errors {
+            results.push(result);
+        }
+        if failed && ordered {
+            break;
+        }
+    }
+    (counts, results)
+}
+
+struct Setting {
+    peer: Peer,
+    docward: Docward,
+    client: Client,
+}
+
+impl Setting {
+    fn new() -> Setting {
+        Setting::with_batch_size(1000)
+    }
+
+    fn with_batch_size(batch_size: usize) -> Setting {
+        let peer = server(batch_size);
+        // Numbers are leased from a real server; only the client's own way leads to the scripted one.
+        let docward = Docward::before(&peer.uri()).rules(RULES);
+        let docward = docward.argument("--service").argument(Mongod::shared().uri()).start();
+        let client = Client::connect(&docward.address());
+        Setting { peer, docward, client }
+    }
+
+    /// Sends the ops as sections and as arrays, checks that both come to the same, and gives the reply and
+    /// what went up for it.
+    fn bulk(&mut self, ops: &[Document], extra: &Document) -> (Document, Vec<Message>) {
+        let mut body = doc! { "bulkWrite": 1 };
+        body.extend(extra.clone());
+        body.insert("$db", "admin");
+        let namespaces: Vec<Document> = NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect();
+        let sections = Message::new(body.clone()).sequence("ops", ops.to_vec()).sequence("nsInfo", namespaces.clone());
+        let first =
+            Message::new(body.clone()).sequence_first("nsInfo", namespaces.clone()).sequence("ops", ops.to_vec());
+        body.extend(doc! { "ops": ops, "nsInfo": namespaces });
+        let [arrays, first, sections] = [Message::new(body), first, sections].map(|message| self.send(&message));
+        assert_eq!(arrays.0, sections.0);
+        assert_eq!(first.0, sections.0);
+        let ops_of = |sent: &[Message]| -> Vec<Vec<Document>> { sent.iter().map(|m| m.documents("ops")).collect() };
+        assert_eq!(ops_of(&arrays.1), ops_of(&sections.1));
+        for message in sections.1.iter().filter(|message| message.body().contains_key("bulkWrite")) {
+            assert_eq!(message.documents("nsInfo").len(), NAMESPACES.len());
+        }
+        sections
+    }
+
+    fn send(&mut self, message: &Message) -> (Document, Vec<Message>) {
+        let before = self.peer.requests().len();
+        let reply = self.client.exchange(message).body().clone();
+        (reply, self.sent().split_off(before))
+    }
+
+    fn sent(&self) -> Vec<Message> {
+        self.peer.requests().iter().map(Message::parse).collect()
+    }
+}
+
+fn insert(ns: i32, document: Document) -> Document {
+    doc! { "insert": ns, "document": document }
+}
+
+fn set(ns: i32, id: i32) -> Document {
+    doc! { "update": ns, "filter": { "_id": id }, "updateMods": { "$set": { "a": 1 } }, "multi": false }
+}
+
+fn replace(ns: i32, document: Document) -> Document {
+    doc! { "update": ns, "filter": { "_id": 1 }, "updateMods": document, "multi": false }
+}
+
+/// `(ok, idx, code)` of every result; 0 for those without code.
+fn results(reply: &Document) -> Vec<(bool, i32, i32)> {
+    let cursor = reply.get_document("cursor").unwrap();
+    assert_eq!((cursor.get_i64("id").unwrap(), cursor.get_str("ns").unwrap()), (0, "admin.$cmd.bulkWrite"));
+    let batch = cursor.get_array("firstBatch").unwrap().iter().map(|result| result.as_document().unwrap());
+    let result = |result: &Document| {
+        let code = result.get_i32("code").unwrap_or(0);
+        (result.get_f64("ok").unwrap() == 1.0, result.get_i32("idx").unwrap(), code)
+    };
+    batch.map(result).collect()
+}
+
+/// nErrors, nInserted, nMatched, nModified, nUpserted, nDeleted.
+fn counts(reply: &Document) -> [i32; 6] {
+    ["nErrors", "nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"].map(|n| reply.get_i32(n).unwrap())
+}
+
+#[test]
+fn what_no_rule_concerns_goes_up_as_one_command() {
+    let mut setting = Setting::new();
+    let ops = [insert(FREE, doc! { "a": 1 }), set(ORDERS, 1), doc! { "delete": CARTS, "filter": {}, "multi": true }];
+    let (reply, sent) = setting.bulk(&ops, &doc! { "comment": "c" });
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].documents("ops"), ops);
+    assert_eq!(sent[0].body().get_str("comment").unwrap(), "c");
+    assert_eq!(results(&reply), [(true, 0, 0), (true, 1, 0), (true, 2, 0)]);
+    assert_eq!(counts(&reply), [0, 1, 1, 1, 0, 1]);
+}
+
+#[test]
+fn a_rejected_op_does_not_go_up_and_indexes_stay_the_clients() {
+    let mut setting = Setting::new();
+    let ops = [
+        insert(FREE, doc! { "a": 1 }),
+        replace(ORDERS, doc! { "a": 2 }),
+        set(FREE, 1),
+        insert(FREE, doc! { "taken": true }),
+        set(FREE, 2),
+    ];
+    let (reply, sent) = setting.bulk(&ops, &doc! {});
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].documents("ops"), ops[..1]);
+    assert_eq!(results(&reply), [(true, 0, 0), (false, 1, 121)]);
+    assert_eq!(counts(&reply), [1, 1, 0, 0, 0, 0]);
+
+    let (reply, sent) = setting.bulk(&ops, &doc! { "ordered": false });
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].documents("ops"), [ops[0].clone(), ops[2].clone(), ops[3].clone(), ops[4].clone()]);
+    let expected = [(true, 0, 0), (false, 1, 121), (true, 2, 0), (false, 3, 11000), (true, 4, 0)];
+    assert_eq!(results(&reply), expected);
+    assert_eq!(counts(&reply), [2, 1, 2, 2, 0, 0]);
+    assert!(reply.contains_key("operationTime"));
+    let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let rejected = batch[1].as_document().unwrap();
+    let info = rejected.get_document("errInfo").unwrap().get_document("docward").unwrap();
+    assert_eq!((info.get_str("rule").unwrap(), rejected.get_i32("n").unwrap()), ("no-replace", 0));
+    let raw = setting.client_reply_of(&ops);
+    assert_eq!(occurrences(&raw, b"\x10n\0"), 5, "each result has one n");
+
+    let (reply, sent) = setting.bulk(&ops[1..2], &doc! {});
+    assert_eq!((sent.len(), results(&reply)), (0, vec![(false, 0, 121)]));
+}
+
+impl Setting {
+    /// The bytes of an unordered reply, because a document with a field twice loses it when it is decoded.
+    fn client_reply_of(&mut self, ops: &[Document]) -> Vec<u8> {
+        let namespaces = NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect();
+        let message = Message::new(doc! { "bulkWrite": 1, "ordered": false, "$db": "admin" });
+        self.client.send(&message.sequence("ops", ops.to_vec()).sequence("nsInfo", namespaces));
+        self.client.receive().body
+    }
+}
+
+fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
+    bytes.windows(needle.len()).filter(|window| *window == needle).count()
+}
+
+#[test]
+fn a_guarded_replacement_that_matches_nothing_is_a_conflict() {
+    let mut setting = Setting::new();
+    let ops = [
+        set(FREE, 1),
+        replace(CARTS, doc! { "version": STORED_VERSION }),
+        replace(CARTS, doc! { "version": 7 }),
+        insert(FREE, doc! {}),
+        replace(DRAFTS, doc! { "version": 7 }),
+    ];
+    let (reply, sent) = setting.bulk(&ops, &doc! {});
+    let sizes: Vec<usize> = sent.iter().map(|message| message.documents("ops").len()).collect();
+    assert_eq!(sizes, [1, 1, 1]);
+    let guarded = &sent[1].documents("ops")[0];
+    assert_eq!(guarded.get_document("filter").unwrap(), &doc! { "_id": 1, "version": STORED_VERSION });
+    assert_eq!(guarded.get_document("updateMods").unwrap(), &doc! { "version": STORED_VERSION + 1 });
+    assert_eq!(results(&reply), [(true, 0, 0), (true, 1, 0), (false, 2, 112)]);
+    assert_eq!(counts(&reply), [1, 0, 2, 2, 0, 0]);
+
+    let (reply, _) = setting.bulk(&ops, &doc! { "ordered": false });
+    let expected = [(true, 0, 0), (true, 1, 0), (false, 2, 112), (true, 3, 0), (true, 4, 0)];
+    assert_eq!(results(&reply), expected);
+    assert_eq!(counts(&reply), [1, 1, 2, 2, 0, 0]);
+
+    let (reply, _) = setting.bulk(&ops, &doc! { "ordered": false, "errorsOnly": true });
+    assert_eq!(results(&reply), [(false, 2, 112)]);
+    assert_eq!(counts(&reply), [1, 1, 2, 2, 0, 0]);
+}
+
+#[test]
+fn upserted_ids_and_server_errors_keep_their_places_across_cuts() {
+    let mut setting = Setting::new();
+    let mut upsert = set(FREE, 1);
+    upsert.insert("upsert", true);
+    let ops = [
+        set(FREE, 1),
+        replace(CARTS, doc! { "version": STORED_VERSION }),
+        upsert,
+        insert(FREE, doc! { "taken": true }),
+        set(FREE, 3),
+    ];
+    let (reply, _) = setting.bulk(&ops, &doc! {});
+    assert_eq!(results(&reply), [(true, 0, 0), (true, 1, 0), (true, 2, 0), (false, 3, 11000)]);
+    assert_eq!(counts(&reply), [1, 0, 2, 2, 1, 0]);
+    let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    assert!(batch[2].as_document().unwrap().contains_key("upserted"));
+    assert_eq!(batch[3].as_document().unwrap().get_document("keyPattern").unwrap(), &doc! { "taken": 1 });
+}
+
+#[test]
+fn numbers_and_stamps_are_put_in() {
+    let mut setting = Setting::new();
+    let at = DateTime::from_millis(1000);
+    let ops = [
+        insert(INVOICES, doc! { "_id": 1 }),
+        insert(FREE, doc! { "_id": 1 }),
+        doc! { "update": DEVICES, "filter": { "_id": 1 }, "updateMods": { "$set": { "t": 20, "at": at } }, "multi": false },
+        insert(INVOICES, doc! { "_id": 2 }),
+        insert(INVOICES, doc! { "_id": 3, "no": 500 }),
+        insert(DEVICES, doc! { "_id": 2, "t": 20, "at": at }),
+    ];
+    let message = Message::new(doc! { "bulkWrite": 1, "$db": "admin" });
+    let message = message.sequence("ops", ops.to_vec());
+    let message = message.sequence("nsInfo", NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect());
+    let (reply, sent) = setting.send(&message);
+    assert_eq!(counts(&reply), [0, 5, 1, 1, 0, 0]);
+    assert_eq!(sent.len(), 1, "rewritten ops need no command of their own");
+    let sent = sent[0].documents("ops");
+    let numbers: Vec<i32> =
+        [0, 3, 4].map(|index: usize| sent[index].get_document("document").unwrap().get_i32("no").unwrap()).into();
+    assert_eq!((numbers[1] - numbers[0], numbers[2]), (1, 500));
+    assert_eq!(sent[1], ops[1]);
+    assert!(matches!(sent[2].get("updateMods"), Some(Bson::Array(_))), "{}", sent[2]);
+    let stamps = doc! { "t": at, "at": at };
+    assert_eq!(sent[5].get_document("document").unwrap().get_document("last_modified").unwrap(), &stamps);
+}
+
+#[test]
+fn results_that_spill_into_get_more_are_collected() {
+    let mut setting = Setting::with_batch_size(2);
+    let mut ops = vec![replace(ORDERS, doc! { "a": 1 })];
+    ops.extend((0..5).map(|id| insert(FREE, doc! { "_id": id })));
+    let session = Binary { subtype: BinarySubtype::Uuid, bytes: vec![3; 16] };
+    let extra = doc! { "ordered": false, "lsid": { "id": session }, "apiVersion": "1" };
+    let (reply, sent) = setting.bulk(&ops, &extra);
+    let names: Vec<&str> = sent.iter().map(|m| m.body().keys().next().unwrap().as_str()).collect();
+    assert_eq!(names, ["bulkWrite", "getMore", "getMore"]);
+    for message in &sent {
+        assert!(message.body().contains_key("lsid"));
+        assert_eq!(message.body().get_str("apiVersion").unwrap(), "1");
+    }
+    assert_eq!(sent[1].body().get_i64("getMore").unwrap(), 77);
+    let expected: Vec<_> = std::iter::once((false, 0, 121)).chain((1..6).map(|index| (true, index, 0))).collect();
+    assert_eq!(results(&reply), expected);
+    assert_eq!(counts(&reply), [1, 5, 0, 0, 0, 0]);
+}
+
+#[test]
+fn statement_numbers_are_the_clients_places() {
+    let mut setting = Setting::new();
+    let ops = [
+        set(FREE, 1),
+        replace(ORDERS, doc! { "a": 1 }),
+        replace(CARTS, doc! { "version": STORED_VERSION }),
+        set(FREE, 2),
+    ];
+    let session = Binary { subtype: BinarySubtype::Uuid, bytes: vec![4; 16] };
+    let extra = doc! { "ordered": false, "lsid": { "id": session }, "txnNumber": 1i64 };
+    let (_, sent) = setting.bulk(&ops, &extra);
+    let mut numbers: Vec<(Bson, usize)> =
+        sent.iter().map(|m| (m.body().get("stmtIds").unwrap().clone(), m.documents("ops").len())).collect();
+    numbers.sort_by_key(|(_, length)| *length);
+    assert_eq!(numbers, [(Bson::from(vec![2]), 1), (Bson::from(vec![0, 3]), 2)]);
+    let mut with_ids = extra;
+    with_ids.insert("stmtIds", vec![5, 6, 7, 8]);
+    let (_, sent) = setting.bulk(&ops, &with_ids);
+    assert!(sent.iter().any(|m| m.body().get_array("stmtIds").unwrap() == &[Bson::from(5), Bson::from(8)]));
+}
+
+#[test]
+fn a_rejection_inside_a_transaction_aborts_it_on_the_server() {
+    let mut setting = Setting::new();
+    let session = Binary { subtype: BinarySubtype::Uuid, bytes: vec![5; 16] };
+    let in_transaction = doc! { "lsid": { "id": session }, "txnNumber": 1i64, "autocommit": false };
+    for (ops, code, names) in [
+        (vec![set(FREE, 1), replace(ORDERS, doc! { "a": 1 })], 121, vec!["bulkWrite", "abortTransaction"]),
+        (vec![replace(ORDERS, doc! { "a": 1 })], 121, vec!["abortTransaction"]),
+        (vec![replace(CARTS, doc! { "version": 7 })], 112, vec!["bulkWrite", "abortTransaction"]),
+    ] {
+        let (reply, sent) = setting.bulk(&ops, &in_transaction);
+        let sent_names: Vec<&str> = sent.iter().map(|m| m.body().keys().next().unwrap().as_str()).collect();
+        assert_eq!(sent_names, names);
+        assert_eq!(results(&reply).last().unwrap(), &(false, ops.len() as i32 - 1, code));
+        let abort = sent.last().unwrap().body();
+        assert_eq!(abort.get("lsid"), in_transaction.get("lsid"));
+        assert!(!abort.get_bool("autocommit").unwrap());
+    }
+}
+
+#[test]
+fn what_names_no_namespace_is_refused() {
+    let mut setting = Setting::new();
+    for (ops, namespaces) in [
+        (vec![insert(6, doc! {})], NAMESPACES.to_vec()),
+        (vec![insert(-1, doc! {})], NAMESPACES.to_vec()),
+        (vec![doc! { "upsert": 0, "filter": {} }], NAMESPACES.to_vec()),
+        (vec![insert(0, doc! {})], vec!["nodot"]),
+        (vec![doc! { "update": 0, "filter": {}, "updateMods": {}, "unknown": 1 }], NAMESPACES.to_vec()),
+    ] {
+        let namespaces = namespaces.iter().map(|ns| doc! { "ns": ns }).collect();
+        let message = Message::new(doc! { "bulkWrite": 1, "$db": "admin" });
+        let (reply, sent) = setting.send(&message.sequence("ops", ops).sequence("nsInfo", namespaces));
+        assert_eq!((reply.get_i32("code").unwrap(), sent.len()), (9, 0), "{reply}");
+    }
+}
+
+#[test]
+fn an_unacknowledged_batch_is_carried_out_in_silence() {
+    let mut setting = Setting::new();
+    let ops = vec![set(FREE, 1), replace(ORDERS, doc! { "a": 1 }), set(FREE, 2)];
+    let body = doc! { "bulkWrite": 1, "ordered": false, "writeConcern": { "w": 0 }, "$db": "admin" };
+    let namespaces = NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect();
+    let message = Message::new(body).sequence("ops", ops.clone()).sequence("nsInfo", namespaces);
+    setting.client.send(&message.flags(MORE_TO_COME));
+    let ping: Frame = {
+        setting.client.send(&Message::new(doc! { "ping": 1, "$db": "admin" }));
+        setting.client.receive()
+    };
+    assert_eq!(ping.response_to, 2);
+    let sent = setting.sent();
+    assert_eq!(sent[0].documents("ops"), [ops[0].clone(), ops[2].clone()]);
+    assert_eq!(sent[1].body().keys().next().unwrap(), "ping");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_reports_rejections_by_the_applications_indexes() {
+    let setting = Setting::new();
+    let client = setting.docward.client().await;
+    let shop = client.database("shop");
+    let orders = shop.collection::<Document>("orders").namespace();
+    let carts = shop.collection::<Document>("carts").namespace();
+    let set = UpdateOneModel::builder().namespace(orders.clone()).filter(doc! { "_id": 1 });
+    let set = set.update(doc! { "$set": { "a": 1 } }).build();
+    let replace = |namespace, document: Document| {
+        let model = ReplaceOneModel::builder().namespace(namespace).filter(doc! { "_id": 1 });
+        model.replacement(document).build()
+    };
+    let models: Vec<WriteModel> = vec![
+        set.clone().into(),
+        replace(orders, doc! { "a": 2 }).into(),
+        replace(carts, doc! { "version": 7 }).into(),
+        set.into(),
+    ];
+    let error = client.bulk_write(models).ordered(false).await.unwrap_err();
+    let mongodb::error::ErrorKind::BulkWrite(failure) = *error.kind else { panic!("{error:?}") };
+    let mut codes: Vec<(usize, i32)> = failure.write_errors.iter().map(|(index, error)| (*index, error.code)).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [(1, 121), (2, 112)]);
+}

@@ -1,0 +1,430 @@
+//! Hostile clients, and upstreams that die, hang or talk nonsense: docward answers clearly or closes the
+//! connection, says so in its log, keeps its memory bounded, and goes on serving everybody else.
+//!
+//! Not for messages that are well formed and only unusual (`protocol`).
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+use support::frame::{Frame, Message, OP_MSG, Section};
+use support::mongod::{Kind, Mongod};
+use support::process::free_port;
+use support::proxy::Docward;
+use support::raw::Client;
+use support::scripted::{Peer, reply_to};
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject, guard: version }
+"#;
+
+const SOON: Duration = Duration::from_secs(10);
+const MEGABYTE: usize = 1 << 20;
+
+/// One test at a time: some measure the machine's memory, some its patience.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A docward under attack; `assert_serves` at the end of the test.
+struct Victim(Docward);
+
+impl Victim {
+    fn new() -> Victim {
+        Victim(Docward::start(Mongod::shared(), RULES))
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&self.0.address())
+    }
+
+    /// It lives, has not panicked, and treats a well-behaved driver well.
+    async fn assert_serves(&mut self) {
+        let client = self.0.client().await;
+        let database = client.database(&Mongod::shared().fresh_database());
+        let orders = database.collection::<Document>("orders");
+        orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+        orders.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).await.unwrap();
+        orders.replace_one(doc! { "_id": 1 }, doc! { "a": 2 }).await.unwrap_err();
+        assert!(self.0.exited().is_none());
+        assert!(!self.0.log().iter().any(|line| line.contains("panicked")));
+    }
+
+    /// Bytes of memory: now, and the most there ever were.
+    fn memory(&self) -> (usize, usize) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.pid())).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+        };
+        (field("VmRSS"), field("VmHWM"))
+    }
+}
+
+fn header(length: i32, op_code: i32) -> Vec<u8> {
+    [length, 1, 0, op_code].iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_lengths_close_the_connection_and_are_logged() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    for length in [0, 1, 15, -1, 48_000_001, i32::MAX, i32::MIN] {
+        let mut client = victim.connect();
+        client.send_bytes(&header(length, OP_MSG));
+        assert!(client.closes_within(SOON), "length {length}");
+        victim.0.wait_for_log(&format!(" {length} "));
+    }
+    victim.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_of_single_bytes_are_served() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    let database = Mongod::shared().fresh_database();
+    let update = doc! { "q": {}, "u": { "a": 1 } };
+    for message in [
+        Message::new(doc! { "hello": 1, "$db": "admin" }),
+        Message::new(doc! { "insert": "free", "documents": [{ "a": 1 }], "$db": &database }),
+        Message::new(doc! { "insert": "orders", "documents": [{ "a": 1 }], "$db": &database }),
+        Message::new(doc! { "update": "orders", "$db": &database }).sequence_first("updates", vec![update]),
+    ] {
+        let mut client = victim.connect();
+        for byte in message.to_frame(1, 0).to_bytes() {
+            client.send_bytes(&[byte]);
+        }
+        let reply = Message::parse(&client.receive());
+        assert_eq!(reply.body().get_f64("ok").unwrap(), 1.0, "{reply:?}");
+    }
+    victim.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_half_messages_and_silence_harm_nobody() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    let silent: Vec<Client> = (0..20).map(|_| victim.connect()).collect();
+    let mut waiting = victim.connect();
+    waiting.send_bytes(&header(1000, OP_MSG));
+    let mut random = Random(7);
+    for _ in 0..200 {
+        let mut client = victim.connect();
+        let garbage: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+        let framed = [header(16 + garbage.len() as i32, OP_MSG), garbage].concat();
+        // Docward may close before all is written.
+        let _ = client.try_send_bytes(if random.below(2) == 0 { &framed } else { &framed[16..] });
+        if random.below(2) == 0 {
+            client.finish_sending();
+        }
+    }
+    let whole = Message::new(doc! { "update": "orders", "updates": [{ "q": {}, "u": {} }], "$db": "x" }).to_frame(1, 0);
+    let whole = whole.to_bytes();
+    for end in 0..whole.len() {
+        let mut client = victim.connect();
+        client.send_bytes(&whole[..end]);
+        client.finish_sending();
+        assert!(client.closes_within(SOON), "cut at {end}");
+    }
+    assert!(!waiting.closes_within(Duration::from_millis(50)));
+    drop(silent);
+    victim.assert_serves().await;
+}
+
+/// xorshift; the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// What came of a message: `Err` when the connection was closed.
+fn outcome(address: &str, message: &Message) -> Result<(bool, Option<i32>), ()> {
+    let mut client = Client::connect(address);
+    // Whoever closes early may do so while we are sending.
+    let _ = client.try_send_bytes(&message.to_frame(1, 0).to_bytes());
+    let frame = client.receive_within(SOON).unwrap_or(None).ok_or(())?;
+    let body = Message::parse(&frame).body().clone();
+    let write_error = body.get_array("writeErrors").ok().and_then(|errors| errors[0].as_document().cloned());
+    let code = write_error.as_ref().unwrap_or(&body).get_i32("code").ok();
+    Ok((body.get_f64("ok").unwrap() == 1.0, code))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_are_not_bson_get_the_same_end_as_without_docward() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    let database = Mongod::shared().fresh_database();
+    let valid = doc! { "_id": 1, "a": "text", "b": { "c": true } }.to_vec().unwrap();
+    let broken = |change: fn(&mut Vec<u8>)| {
+        let mut document = valid.clone();
+        change(&mut document);
+        document
+    };
+    let documents = [
+        ("unknown type", broken(|d| d[4] = 0x77)),
+        ("string too long", broken(|d| d[16] = 200)),
+        ("negative string length", broken(|d| d[16..20].copy_from_slice(&(-1i32).to_le_bytes()))),
+        (
+            "nested document too long",
+            broken(|d| {
+                let at = d.len() - 10;
+                d[at] = 250;
+            }),
+        ),
+        ("no end", broken(|d| *d.last_mut().unwrap() = 1)),
+        (
+            "boolean of 7",
+            broken(|d| {
+                let at = d.len() - 3;
+                d[at] = 7;
+            }),
+        ),
+        ("length beyond the message", broken(|d| d[0] = 255)),
+        ("length of nothing", broken(|d| d[..4].copy_from_slice(&[0; 4]))),
+        ("nested 20,000 deep", nested(20_000)),
+    ];
+    for (name, document) in documents {
+        let size = (4 + 10 + document.len()) as i32;
+        let sequence = [&[1][..], &size.to_le_bytes(), b"documents\0", &document].concat();
+        for collection in ["orders", "free"] {
+            let mut message = Message::new(doc! { "insert": collection, "$db": &database });
+            message.sections.push(Section::Raw(sequence.clone()));
+            let seen = outcome(&victim.0.address(), &message);
+            if collection == "orders" {
+                assert_eq!(seen, Ok((false, Some(9))), "{name}");
+            } else {
+                assert_eq!(seen, outcome(&Mongod::shared().address(), &message), "{name}");
+            }
+        }
+    }
+    let count = Mongod::shared().command(&database, doc! { "count": "orders" });
+    assert_eq!(count.get_i32("n").unwrap(), 0);
+    victim.assert_serves().await;
+}
+
+/// `{a: {a: {a: ...}}}`
+fn nested(depth: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for level in 0..depth {
+        let length = 5 + 8 * (depth - level - 1);
+        bytes.extend(i32::try_from(length).unwrap().to_le_bytes());
+        if level + 1 < depth {
+            bytes.extend(b"\x03a\0");
+        }
+    }
+    bytes.extend(vec![0; depth]);
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_follows_the_bytes_that_came_not_those_that_were_claimed() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    victim.assert_serves().await;
+    let (before, _) = victim.memory();
+    // To be judged, so that docward has to collect them; each claims all that a message may have.
+    let mut claim =
+        Message::new(doc! { "insert": "orders", "$db": "x" }).sequence("documents", vec![]).to_frame(1, 0).to_bytes();
+    claim[..4].copy_from_slice(&48_000_000i32.to_le_bytes());
+    let claims: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = victim.connect();
+            client.send_bytes(&claim);
+            client
+        })
+        .collect();
+    victim.assert_serves().await;
+    let (after, _) = victim.memory();
+    assert!(after < before + 16 * MEGABYTE, "{before} bytes before 100 claims, {after} after");
+    drop(claims);
+    victim.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_unguarded_message_streams_through() {
+    let _alone = alone();
+    let mut victim = Victim::new();
+    victim.assert_serves().await;
+    let (before, _) = victim.memory();
+    let database = Mongod::shared().fresh_database();
+    let text = "x".repeat(MEGABYTE);
+    let documents = (0..40).map(|id| doc! { "_id": id, "text": &text }).collect();
+    let message = Message::new(doc! { "insert": "free", "$db": &database }).sequence("documents", documents);
+    let reply = victim.connect().exchange(&message);
+    assert_eq!(reply.body().get_i32("n").unwrap(), 40);
+    let (_, peak) = victim.memory();
+    assert!(peak < before + 12 * MEGABYTE, "{before} bytes before, {peak} at most");
+
+    // Replies stream too, to a client that takes them and for one that never does.
+    let find = Message::new(doc! { "find": "free", "batchSize": 15, "$db": &database });
+    let mut deaf = victim.connect();
+    let mut pipelined = Vec::new();
+    (0..50).for_each(|id| pipelined.extend(find.to_frame(id, 0).to_bytes()));
+    deaf.send_bytes(&pipelined);
+    let mut client = victim.connect();
+    for _ in 0..5 {
+        assert_eq!(client.exchange(&find).body().get_f64("ok").unwrap(), 1.0);
+    }
+    let (_, peak) = victim.memory();
+    assert!(peak < before + 12 * MEGABYTE, "{before} bytes before, {peak} at most");
+    drop(deaf);
+    victim.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
+    let _alone = alone();
+    let good = |request: &Frame| reply_to(request, doc! { "ok": 1.0 });
+    let nonsense: [fn(&Frame) -> Vec<u8>; 7] = [
+        |_| header(3, OP_MSG),
+        |_| header(i32::MAX, OP_MSG),
+        |_| vec![0xff; 300],
+        |request| Frame { op_code: 9999, ..Message::new(doc! {}).to_frame(0, request.request_id) }.to_bytes(),
+        |request| Message::new(doc! { "ok": 1.0 }).to_frame(0, request.request_id + 1).to_bytes(),
+        |request| [reply_to(request, doc! { "ok": 1.0 }), reply_to(request, doc! { "ok": 1.0 })].concat(),
+        |request| Message::default().to_frame(0, request.request_id).to_bytes(),
+    ];
+    for (index, reply) in nonsense.into_iter().enumerate() {
+        let peer = Peer::start(move |request| {
+            let ping = Message::parse(&request).body().contains_key("ping");
+            vec![if ping { good(&request) } else { reply(&request) }]
+        });
+        let mut docward = Docward::before(&peer.uri()).rules(RULES).start();
+        // Two statements that go one by one: docward itself reads the reply.
+        let checked = doc! { "q": { "version": 1 }, "u": { "a": 1 } };
+        let judged = doc! { "update": "orders", "updates": [&checked, &checked], "$db": "x" };
+        let mut client = Client::connect(&docward.address());
+        client.send(&Message::new(judged));
+        assert!(client.closes_within(SOON), "nonsense {index}");
+        docward.wait_for_log("connection closed");
+        let reply = Client::connect(&docward.address()).command("admin", doc! { "ping": 1 });
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0);
+        assert!(docward.exited().is_none() && !docward.log().iter().any(|line| line.contains("panicked")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_is_down_closes_connections_at_once() {
+    let _alone = alone();
+    let upstream = format!("mongodb://127.0.0.1:{}/", free_port());
+    let mut docward = Docward::before(&upstream).rules(RULES).start();
+    let mut client = Client::connect(&docward.address());
+    assert!(client.closes_within(Duration::from_secs(2)));
+    docward.wait_for_log("cannot be reached");
+    let uri = format!("{}?serverSelectionTimeoutMS=1000", docward.uri());
+    let started = Instant::now();
+    let driver = mongodb::Client::with_uri_str(uri).await.unwrap();
+    let error = driver.database("x").collection::<Document>("orders").insert_one(doc! {}).await.unwrap_err();
+    assert!(matches!(*error.kind, mongodb::error::ErrorKind::ServerSelection { .. }), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(docward.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back() {
+    let _alone = alone();
+    let mut mongod = Mongod::start(Kind::ReplicaSet);
+    let docward = Docward::start(&mongod, RULES);
+    let driver = docward.client().await;
+    let orders = driver.database("x").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+
+    let slow = doc! { "find": "orders", "filter": { "$where": "sleep(60000) || true" }, "$db": "x" };
+    let mut in_read = Client::connect(&docward.address());
+    in_read.send(&Message::new(slow));
+    let checked = doc! { "q": { "version": 1, "$where": "sleep(60000) || true" }, "u": { "a": 1 } };
+    mongod.command("x", doc! { "insert": "orders", "documents": [{ "_id": 2, "version": 1 }] });
+    let mut in_write = Client::connect(&docward.address());
+    in_write.send(&Message::new(doc! { "update": "orders", "updates": [checked], "$db": "x" }));
+    let mut in_transaction = Client::connect(&docward.address());
+    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![9; 16] };
+    let started = in_transaction.command(
+        "x",
+        doc! {
+            "insert": "orders", "documents": [{ "_id": 3 }], "lsid": { "id": id }, "txnNumber": 1i64,
+            "startTransaction": true, "autocommit": false,
+        },
+    );
+    assert_eq!(started.get("ok"), Some(&Bson::from(1.0)), "{started}");
+    std::thread::sleep(Duration::from_millis(200));
+    mongod.kill();
+    for client in [&mut in_read, &mut in_write, &mut in_transaction] {
+        assert!(client.closes_within(Duration::from_secs(2)));
+    }
+
+    mongod.restart();
+    let restarted = Instant::now();
+    orders.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).await.unwrap();
+    assert_eq!(orders.count_documents(doc! {}).await.unwrap(), 2);
+    assert!(restarted.elapsed() < Duration::from_secs(20));
+    assert!(!docward.log().iter().any(|line| line.contains("panicked")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
+    let _alone = alone();
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = Docward::start(&mongod, RULES);
+    let signal = |name: &str| {
+        let kill = format!("kill -{name} {}", mongod.pid());
+        assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    };
+    let mut clients: Vec<Client> = (0..2).map(|_| Client::connect(&docward.address())).collect();
+    for client in &mut clients {
+        client.command("x", doc! { "ping": 1 });
+    }
+    signal("STOP");
+    clients[0].send(&Message::new(doc! { "insert": "free", "documents": [{}], "$db": "x" }));
+    let checked = doc! { "q": { "version": 1 }, "u": { "a": 1 } };
+    clients[1].send(&Message::new(doc! { "update": "orders", "updates": [checked], "$db": "x" }));
+    let still = clients.iter_mut().all(|client| !client.closes_within(Duration::from_millis(500)));
+    signal("CONT");
+    assert!(still);
+    for client in &mut clients {
+        assert_eq!(Message::parse(&client.receive()).body().get_f64("ok").unwrap(), 1.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
+    let _alone = alone();
+    let mut docward = Docward::start(Mongod::shared(), RULES);
+    let driver = docward.client().await;
+    driver.database("x").run_command(doc! { "ping": 1 }).await.unwrap();
+    let mut idle = Client::connect(&docward.address());
+    idle.command("x", doc! { "ping": 1 });
+    let started = Instant::now();
+    assert!(docward.terminate().success());
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(idle.closes_within(SOON));
+
+    let mut docward = Docward::start(Mongod::shared(), RULES);
+    let database = Mongod::shared().fresh_database();
+    let mut busy = Client::connect(&docward.address());
+    busy.command(&database, doc! { "insert": "free", "documents": [{}] });
+    let slow = doc! { "find": "free", "filter": { "$where": "sleep(500) || true" }, "$db": &database };
+    busy.send(&Message::new(slow));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(docward.terminate().success());
+    assert_eq!(Message::parse(&busy.receive()).body().get_f64("ok").unwrap(), 1.0);
+    assert!(busy.closes_within(SOON));
+}

@@ -1,0 +1,583 @@
+//! The wire protocol's corners, on guarded and unguarded collections, against a real mongod.
+//!
+//! What no rule concerns must come out as mongod itself answers it; what a rule may concern is
+//! judged whatever shape it comes in, or refused. Not for replies mongod cannot be made to send
+//! (`bulk_write`) nor for attacks (`hostile`).
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bson::raw::RawDocumentBuf;
+use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
+use support::frame::{CHECKSUM_PRESENT, EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message, OP_COMPRESSED, OP_MSG, Section};
+use support::mongod::Mongod;
+use support::proxy::Docward;
+use support::raw::Client;
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject }
+  - name: stamped
+    namespace: "*.stamped"
+    timestamps: { source: $clock }
+"#;
+
+const REFUSED: i32 = 121;
+const UNREADABLE: i32 = 9;
+
+fn docward() -> &'static Docward {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
+}
+
+/// A fresh database, and both ways to it.
+struct Setting {
+    database: String,
+    through: Client,
+    direct: Client,
+}
+
+impl Setting {
+    fn new() -> Setting {
+        Setting {
+            database: Mongod::shared().fresh_database(),
+            through: Client::connect(&docward().address()),
+            direct: Client::connect(&Mongod::shared().address()),
+        }
+    }
+
+    fn message(&self, mut body: Document) -> Message {
+        body.insert("$db", &self.database);
+        Message::new(body)
+    }
+
+    fn seed(&mut self, collection: &str, documents: Vec<Document>) {
+        let reply = self.direct.command(&self.database, doc! { "insert": collection, "documents": documents });
+        assert!(!reply.contains_key("writeErrors") && ok(&reply), "{reply}");
+    }
+
+    /// What is stored, read past docward.
+    fn stored(&mut self, collection: &str) -> Vec<Document> {
+        let find = doc! { "find": collection, "sort": { "_id": 1 } };
+        let reply = self.direct.command(&self.database, find);
+        let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
+    }
+
+    fn command(&mut self, command: Document) -> Document {
+        self.through.command(&self.database, command)
+    }
+}
+
+fn ok(reply: &Document) -> bool {
+    reply.get_f64("ok").unwrap() == 1.0
+}
+
+/// The code of a whole command's error; 0 where mongod gives none.
+fn code(reply: &Document) -> Option<i32> {
+    (!ok(reply)).then(|| reply.get_i32("code").unwrap_or(0))
+}
+
+/// The code of the only write error.
+fn write_error(reply: &Document) -> Option<i32> {
+    let errors = reply.get_array("writeErrors").ok()?;
+    assert_eq!(errors.len(), 1, "{reply}");
+    Some(errors[0].as_document().unwrap().get_i32("code").unwrap())
+}
+
+fn replacement() -> Document {
+    doc! { "q": { "_id": 1 }, "u": { "a": 2 } }
+}
+
+#[test]
+fn sections_are_read_in_any_order_and_arrays_as_well() {
+    let mut setting = Setting::new();
+    for (collection, refused) in [("orders", Some(REFUSED)), ("free", None)] {
+        let insert = || setting.message(doc! { "insert": collection });
+        let array = setting.message(doc! { "insert": collection, "documents": [{ "_id": 3 }] });
+        let inserts = [
+            insert().sequence("documents", vec![doc! { "_id": 1 }]),
+            insert().sequence_first("documents", vec![doc! { "_id": 2 }]),
+            array,
+        ];
+        let update = || setting.message(doc! { "update": collection });
+        let array = setting.message(doc! { "update": collection, "updates": [replacement()] });
+        let updates = [
+            update().sequence("updates", vec![replacement()]),
+            update().sequence_first("updates", vec![replacement()]),
+            array,
+        ];
+        for message in inserts {
+            assert_eq!(setting.through.exchange(&message).body().get_i32("n").unwrap(), 1, "{message:?}");
+        }
+        for message in updates {
+            assert_eq!(write_error(setting.through.exchange(&message).body()), refused, "{message:?}");
+        }
+        let expected = if refused.is_some() {
+            doc! { "_id": 1 }
+        } else {
+            doc! { "_id": 1, "a": 2 }
+        };
+        assert_eq!(setting.stored(collection)[0], expected);
+    }
+}
+
+#[test]
+fn what_is_ambiguous_is_refused_on_guarded_and_left_to_mongod_on_unguarded_collections() {
+    let mut setting = Setting::new();
+    let database = setting.database.clone();
+    for collection in ["orders", "free"] {
+        let insert = || setting.message(doc! { "insert": collection });
+        let list = || vec![doc! { "_id": 1 }];
+        let mut twice = RawDocumentBuf::new();
+        twice.append(bson::cstr!("insert"), collection);
+        twice.append(bson::cstr!("documents"), bson::rawbson!([{ "_id": 1 }]));
+        twice.append(bson::cstr!("documents"), bson::rawbson!([{ "_id": 2 }]));
+        twice.append(bson::cstr!("$db"), database.as_str());
+        let mut two_databases = RawDocumentBuf::new();
+        two_databases.append(bson::cstr!("insert"), collection);
+        two_databases.append(bson::cstr!("documents"), bson::rawbson!([{ "_id": 1 }]));
+        two_databases.append(bson::cstr!("$db"), database.as_str());
+        two_databases.append(bson::cstr!("$db"), "elsewhere");
+        let trailing = |bytes: &[u8]| {
+            let mut message = insert().sequence("documents", list());
+            message.sections.push(Section::Raw(bytes.to_vec()));
+            message
+        };
+        let cases = [
+            setting.message(doc! { "insert": collection, "documents": [{ "_id": 1 }] }).sequence("documents", list()),
+            insert().sequence("documents", list()).sequence("documents", list()),
+            Message::default().raw_body(&twice),
+            Message::default().raw_body(&two_databases),
+            insert().sequence("documents", list()).raw_body(&RawDocumentBuf::try_from(doc! { "ping": 1 }).unwrap()),
+            trailing(&[0]),
+            trailing(&[2, 5, 0, 0, 0, 0]),
+            trailing(&[1, 200, 0, 0, 0, b'x', 0]),
+            trailing(&[1, 2, 0, 0, 0, b'x', 0]),
+        ];
+        for message in &cases {
+            let expected = answer(&mut setting.direct, &Mongod::shared().address(), message);
+            assert_ne!(expected, Answer::Success, "{message:?}");
+            let seen = answer(&mut setting.through, &docward().address(), message);
+            let expected = if collection == "orders" { Answer::Error(UNREADABLE) } else { expected };
+            assert_eq!(seen, expected, "{message:?}");
+        }
+        assert_eq!(setting.stored(collection), []);
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Success,
+    Error(i32),
+    Closed,
+}
+
+/// Sends a message and sums up what came of it; connects anew when the connection was closed.
+fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
+    client.send(message);
+    match client.receive_within(Duration::from_secs(20)).unwrap() {
+        Some(frame) => code(Message::parse(&frame).body()).map_or(Answer::Success, Answer::Error),
+        None => {
+            *client = Client::connect(address);
+            Answer::Closed
+        }
+    }
+}
+
+#[test]
+fn checksums_are_verified_where_the_message_is_read_and_passed_where_it_is_not() {
+    let mut setting = Setting::new();
+    for collection in ["orders", "free", "stamped"] {
+        let message = setting.message(doc! { "insert": collection });
+        let message = message.sequence("documents", vec![doc! { "_id": 1, "a": 1 }]).flags(CHECKSUM_PRESENT);
+        assert_eq!(setting.through.exchange(&message).body().get_i32("n").unwrap(), 1);
+        assert_eq!(setting.stored(collection).len(), 1);
+        let mut frame = message.to_frame(77, 0);
+        *frame.body.last_mut().unwrap() ^= 1;
+        setting.direct.send_bytes(&frame.to_bytes());
+        let expected = setting.direct.receive_within(Duration::from_secs(20)).unwrap();
+        setting.direct = Client::connect(&Mongod::shared().address());
+        setting.through.send_bytes(&frame.to_bytes());
+        let reply = setting.through.receive_within(Duration::from_secs(20)).unwrap();
+        if collection == "free" {
+            assert_eq!(reply.map(|frame| Message::parse(&frame)), expected.map(|frame| Message::parse(&frame)));
+            setting.through = Client::connect(&docward().address());
+        } else {
+            let reply = Message::parse(&reply.unwrap());
+            assert_eq!(code(reply.body()), Some(UNREADABLE));
+            assert!(reply.body().get_str("errmsg").unwrap().contains("checksum"), "{reply:?}");
+        }
+    }
+}
+
+#[test]
+fn unknown_required_flags_are_refused_and_optional_ones_ignored() {
+    let mut setting = Setting::new();
+    for collection in ["orders", "free"] {
+        let message =
+            |flags| setting.message(doc! { "insert": collection }).sequence("documents", vec![doc! {}]).flags(flags);
+        let required = [message(1 << 2), message(1 << 15)];
+        let optional = [message(1 << 17), message(1 << 31)];
+        for message in required {
+            let expected = answer(&mut setting.direct, &Mongod::shared().address(), &message);
+            let seen = answer(&mut setting.through, &docward().address(), &message);
+            assert_eq!(seen, if collection == "orders" { Answer::Error(UNREADABLE) } else { expected });
+        }
+        assert_eq!(setting.stored(collection).len(), 0);
+        for message in optional {
+            assert_eq!(setting.through.exchange(&message).body().get_i32("n").unwrap(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_command_that_is_not_known_is_refused_on_a_guarded_collection_only() {
+    let mut setting = Setting::new();
+    for name in ["Insert", "UPDATE", "insert ", "convertToCapped", "noSuchCommand"] {
+        let mut command = |collection: Bson| {
+            let mut command = Document::new();
+            command.insert(name, collection);
+            (setting.command(command.clone()), setting.direct.command(&setting.database, command))
+        };
+        let (seen, _) = command("orders".into());
+        assert_eq!(code(&seen), Some(REFUSED), "{name}: {seen}");
+        let info = seen.get_document("errInfo").unwrap().get_document("docward").unwrap();
+        assert_eq!(info.get_str("rule").unwrap(), "no-blind-replace");
+        let (seen, _) = command(Bson::Symbol("orders".into()));
+        assert_eq!(code(&seen), Some(REFUSED), "{name}: {seen}");
+        for passes in [Bson::from("free"), Bson::from(1)] {
+            let (seen, direct) = command(passes);
+            assert_eq!((code(&seen), seen.get("errmsg")), (code(&direct), direct.get("errmsg")), "{name}");
+        }
+    }
+}
+
+#[test]
+fn aliases_and_odd_names_are_judged_like_the_names_they_stand_for() {
+    let mut setting = Setting::new();
+    setting.seed("orders", vec![doc! { "_id": 1 }]);
+    for name in ["findAndModify", "findandmodify"] {
+        let mut command = Document::new();
+        command.insert(name, "orders");
+        command.extend(doc! { "query": { "_id": 1 }, "update": { "a": 2 } });
+        assert_eq!(code(&setting.command(command)), Some(REFUSED));
+    }
+    let symbol = Bson::Symbol("orders".into());
+    let by_symbol = [
+        doc! { "update": &symbol, "updates": [replacement()] },
+        doc! { "findAndModify": &symbol, "query": {}, "update": { "a": 2 } },
+        doc! { "aggregate": "free", "pipeline": [{ "$out": &symbol }], "cursor": {} },
+        doc! { "update": "orders\0", "updates": [replacement()] },
+        doc! { "update": Binary { subtype: BinarySubtype::Uuid, bytes: vec![1; 16] }, "updates": [replacement()] },
+    ];
+    for command in by_symbol {
+        let reply = setting.command(command.clone());
+        assert!(code(&reply).is_some(), "{command}: {reply}");
+    }
+    for field in ["upsertSupplied", "Q", "$where", ""] {
+        let mut statement = doc! { "q": { "_id": 1 }, "u": { "$set": { "a": 3 } } };
+        statement.insert(field, true);
+        let reply = setting.command(doc! { "update": "orders", "updates": [statement] });
+        assert_eq!(code(&reply), Some(UNREADABLE), "{reply}");
+        assert!(reply.get_str("errmsg").unwrap().contains(&format!("'{field}'")), "{reply}");
+    }
+    assert_eq!(setting.stored("orders"), [doc! { "_id": 1 }]);
+}
+
+#[test]
+fn every_road_into_a_guarded_collection_that_is_no_statement_is_closed() {
+    let mut setting = Setting::new();
+    let database = setting.database.clone();
+    setting.seed("orders", vec![doc! { "_id": 1 }]);
+    setting.seed("free", vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 2 }]);
+    let aggregate = |stage: Document| doc! { "aggregate": "free", "pipeline": [stage], "cursor": {} };
+    let map_reduce = |out: Bson| {
+        doc! { "mapReduce": "free", "map": "function() { emit(1, 1) }", "reduce": "function() { return 1 }", "out": out }
+    };
+    let into = |action: &str| {
+        let mut out = Document::new();
+        out.insert(action, "orders");
+        Bson::Document(out)
+    };
+    let uuid = collection_uuid(&mut setting, "orders");
+    let namespace = |collection: &str| format!("{database}.{collection}");
+    let operation = |collection: &str| doc! { "op": "i", "ns": namespace(collection), "o": { "_id": 9 } };
+    let mut by_uuid = operation("free");
+    by_uuid.insert("ui", uuid);
+    let roads = vec![
+        aggregate(doc! { "$out": "orders" }),
+        aggregate(doc! { "$out": { "db": &database, "coll": "orders" } }),
+        aggregate(doc! { "$merge": "orders" }),
+        aggregate(doc! { "$merge": { "into": "orders" } }),
+        aggregate(doc! { "$merge": { "into": { "db": &database, "coll": "orders" }, "whenMatched": "replace" } }),
+        doc! { "aggregate": 1, "pipeline": [{ "$documents": [{ "_id": 1 }] }, { "$merge": "orders" }], "cursor": {} },
+        map_reduce("orders".into()),
+        map_reduce(into("replace")),
+        map_reduce(into("merge")),
+        map_reduce(into("reduce")),
+        map_reduce(Bson::Document(doc! { "merge": "orders", "db": &database })),
+        doc! { "cloneCollectionAsCapped": "free", "toCollection": "orders", "size": 4096 },
+        doc! { "convertToCapped": "orders", "size": 4096 },
+        doc! { "applyOps": [operation("orders")] },
+        doc! { "applyOps": [operation("free"), operation("orders")] },
+        doc! { "applyOps": [by_uuid] },
+        doc! { "applyOps": [{ "op": "c", "ns": namespace("$cmd"), "o": { "applyOps": [operation("orders")] } }] },
+    ];
+    for road in roads {
+        let reply = setting.command(road.clone());
+        assert_eq!(code(&reply), Some(REFUSED), "{road}: {reply}");
+    }
+    // Ambiguous, and so refused by whoever reads it first.
+    for out in [doc! { "replace": "other", "merge": "orders" }, doc! { "inline": 0, "merge": "orders" }] {
+        assert!(code(&setting.command(map_reduce(out.into()))).is_some());
+    }
+    let on_admin = [
+        doc! { "renameCollection": namespace("orders"), "to": namespace("elsewhere") },
+        doc! { "renameCollection": namespace("free"), "to": namespace("orders"), "dropTarget": true },
+        doc! { "internalRenameIfOptionsAndIndexesMatch": 1, "from": namespace("free"), "to": namespace("orders") },
+        doc! { "applyOps": [operation("orders")] },
+    ];
+    for road in on_admin {
+        let reply = setting.through.command("admin", road.clone());
+        assert_eq!(code(&reply), Some(REFUSED), "{road}: {reply}");
+    }
+    let stages = || vec![doc! { "$out": "orders" }];
+    for collection in ["free", "orders"] {
+        let message = setting.message(doc! { "aggregate": collection, "cursor": {} });
+        for message in [message.clone().sequence("pipeline", stages()), message.sequence_first("pipeline", stages())] {
+            let reply = setting.through.exchange(&message);
+            assert!(code(reply.body()).is_some(), "{message:?}: {reply:?}");
+        }
+    }
+    assert_eq!(setting.stored("orders"), [doc! { "_id": 1 }]);
+}
+
+fn collection_uuid(setting: &mut Setting, collection: &str) -> Bson {
+    let command = doc! { "listCollections": 1, "filter": { "name": collection } };
+    let reply = setting.direct.command(&setting.database, command);
+    let first = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
+    first.get_document("info").unwrap().get("uuid").unwrap().clone()
+}
+
+#[test]
+fn roads_between_unguarded_collections_are_open() {
+    let mut setting = Setting::new();
+    let database = setting.database.clone();
+    setting.seed("orders", vec![doc! { "_id": 1 }]);
+    let out = doc! { "aggregate": "orders", "pipeline": [{ "$out": "copy" }], "cursor": {} };
+    let merge = doc! { "aggregate": "copy", "pipeline": [{ "$merge": { "into": "merged" } }], "cursor": {} };
+    let literal = doc! { "aggregate": "orders", "pipeline": [{ "$addFields": { "a": { "$literal": { "$out": "orders" } } } }], "cursor": {} };
+    let operation = doc! { "op": "i", "ns": format!("{database}.merged"), "o": { "_id": 9 } };
+    for command in [out, merge, literal, doc! { "applyOps": [operation] }] {
+        let reply = setting.command(command.clone());
+        assert!(ok(&reply), "{command}: {reply}");
+    }
+    let rename = doc! { "renameCollection": format!("{database}.merged"), "to": format!("{database}.renamed") };
+    assert!(ok(&setting.through.command("admin", rename)));
+    assert_eq!(setting.stored("renamed"), [doc! { "_id": 1 }, doc! { "_id": 9 }]);
+}
+
+#[test]
+fn an_unacknowledged_write_is_refused_in_silence() {
+    let mut setting = Setting::new();
+    let unacknowledged = |setting: &Setting, name: &str, list: &str, statements: Vec<Document>| {
+        let mut body = Document::new();
+        body.insert(name, "orders");
+        body.insert("ordered", false);
+        body.insert("writeConcern", doc! { "w": 0 });
+        setting.message(body).sequence(list, statements).flags(MORE_TO_COME)
+    };
+    setting.through.send(&unacknowledged(&setting, "insert", "documents", vec![doc! { "_id": 1 }, doc! { "_id": 2 }]));
+    let set = doc! { "q": { "_id": 2 }, "u": { "$set": { "a": 3 } } };
+    setting.through.send(&unacknowledged(&setting, "update", "updates", vec![replacement(), set]));
+    setting.through.send(&unacknowledged(&setting, "update", "updates", vec![replacement()]));
+    // The next reply answers the next question: nothing was said to the writes before it.
+    let reply = setting.command(doc! { "count": "orders" });
+    assert_eq!(reply.get_i32("n").unwrap(), 2);
+    assert_eq!(setting.stored("orders"), [doc! { "_id": 1 }, doc! { "_id": 2, "a": 3 }]);
+    // Who sends what cannot be read and does not wait for an answer learns by the connection's end.
+    let unreadable = unacknowledged(&setting, "update", "updates", vec![doc! { "nonsense": 1 }]);
+    setting.through.send(&unreadable);
+    assert!(setting.through.closes_within(Duration::from_secs(10)));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let mut setting = Setting::new();
+    setting.seed("orders", vec![doc! { "_id": 1 }]);
+    let judged = setting.message(doc! { "update": "orders", "updates": [replacement()] });
+    let passed = setting.message(doc! { "update": "orders", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] });
+    let silent = setting.message(doc! { "insert": "orders", "documents": [{ "_id": 2 }] }).flags(MORE_TO_COME);
+    let slow = setting.message(doc! { "find": "orders", "filter": { "$where": "sleep(100) || true" } });
+    let free = setting.message(doc! { "insert": "free", "documents": [{}] });
+    let hello = setting.message(doc! { "hello": 1 });
+    let refused = setting.message(doc! { "Insert": "orders" });
+    let messages = [&slow, &judged, &free, &silent, &judged, &hello, &passed, &refused, &slow, &free, &judged];
+    let mut bytes = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        bytes.extend(message.to_frame(100 + index as i32, 0).to_bytes());
+    }
+    // Whole, and in two pieces that cut a frame.
+    for cut in [bytes.len(), 30, bytes.len() / 2] {
+        setting.through.send_bytes(&bytes[..cut]);
+        std::thread::sleep(Duration::from_millis(30));
+        setting.through.send_bytes(&bytes[cut..]);
+        for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.flags == 0) {
+            let reply = setting.through.receive();
+            assert_eq!(reply.response_to, 100 + index as i32);
+            let reply = Message::parse(&reply).body().clone();
+            match message.body().keys().next().unwrap().as_str() {
+                "update" if message.body() == judged.body() => assert_eq!(write_error(&reply), Some(REFUSED)),
+                "Insert" => assert_eq!(code(&reply), Some(REFUSED)),
+                "hello" => assert_eq!(reply.get_str("me").unwrap(), docward().address()),
+                _ => assert!(ok(&reply), "{reply}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_only_stops_sending_still_gets_its_replies() {
+    let mut setting = Setting::new();
+    let insert = setting.message(doc! { "insert": "free", "documents": [{}] });
+    let find = setting.message(doc! { "find": "free" });
+    setting.through.send(&insert);
+    setting.through.send(&find);
+    setting.through.finish_sending();
+    for _ in 0..2 {
+        assert!(ok(Message::parse(&setting.through.receive()).body()));
+    }
+    assert!(setting.through.closes_within(Duration::from_secs(10)));
+}
+
+#[test]
+fn an_exhaust_cursor_streams_and_the_connection_goes_on_after_it() {
+    let mut setting = Setting::new();
+    for collection in ["orders", "free"] {
+        setting.seed(collection, (0..100).map(|id| doc! { "_id": id }).collect());
+        let find = setting.command(doc! { "find": collection, "batchSize": 10 });
+        let cursor = find.get_document("cursor").unwrap().get_i64("id").unwrap();
+        let more = doc! { "getMore": cursor, "collection": collection, "batchSize": 10 };
+        let mut answered = setting.through.send(&setting.message(more).flags(EXHAUST_ALLOWED));
+        let mut frames = 0;
+        loop {
+            let frame = setting.through.receive();
+            assert_eq!(frame.response_to, answered);
+            answered = frame.request_id;
+            frames += 1;
+            let message = Message::parse(&frame);
+            assert!(ok(message.body()));
+            if message.flags & MORE_TO_COME == 0 {
+                break;
+            }
+        }
+        assert!(frames >= 9, "{frames} frames");
+        let reply = setting.command(doc! { "update": collection, "updates": [replacement()] });
+        assert_eq!(write_error(&reply), (collection == "orders").then_some(REFUSED));
+    }
+}
+
+#[test]
+fn every_frame_of_a_streamed_hello_names_docward() {
+    let mut setting = Setting::new();
+    let hello = setting.command(doc! { "hello": 1 });
+    let version = hello.get_document("topologyVersion").unwrap().clone();
+    for name in ["hello", "isMaster", "ismaster"] {
+        let mut body = Document::new();
+        body.insert(name, 1);
+        body.extend(doc! { "topologyVersion": &version, "maxAwaitTimeMS": 50 });
+        let mut client = Client::connect(&docward().address());
+        let mut answered = client.send(&setting.message(body).flags(EXHAUST_ALLOWED));
+        for _ in 0..4 {
+            let frame = client.receive();
+            assert_eq!(frame.response_to, answered);
+            answered = frame.request_id;
+            let message = Message::parse(&frame);
+            assert_ne!(message.flags & MORE_TO_COME, 0);
+            assert_names_docward_only(message.body());
+        }
+    }
+}
+
+fn assert_names_docward_only(hello: &Document) {
+    let address = docward().address();
+    assert_eq!(hello.get_array("hosts").unwrap(), &[Bson::from(&address)]);
+    assert_eq!((hello.get_str("me").unwrap(), hello.get_str("primary").unwrap()), (address.as_str(), address.as_str()));
+    assert!(!hello.to_string().contains(&Mongod::shared().address()), "{hello}");
+}
+
+#[test]
+fn the_handshake_goes_by_op_query_and_nothing_else_does() {
+    let mut client = Client::connect(&docward().address());
+    for command in [
+        doc! { "isMaster": 1, "helloOk": true, "compression": ["zlib", "snappy", "zstd"] },
+        doc! { "ismaster": 1 },
+        doc! { "$query": { "isMaster": 1 }, "$readPreference": { "mode": "secondaryPreferred" } },
+    ] {
+        client.send_bytes(&Frame::query(7, "admin.$cmd", &command).to_bytes());
+        let reply = client.receive();
+        assert_eq!(reply.response_to, 7);
+        let hello = reply.reply_document();
+        assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
+        assert_names_docward_only(&hello);
+    }
+    for (namespace, query) in [
+        ("admin.$cmd", doc! { "ping": 1 }),
+        ("shop.$cmd", doc! { "insert": "orders", "documents": [{}] }),
+        ("shop.$cmd", doc! { "$query": { "insert": "orders", "documents": [{}] } }),
+        ("shop.orders", doc! {}),
+        ("shop.orders", doc! { "isMaster": 1 }),
+    ] {
+        client.send_bytes(&Frame::query(8, namespace, &query).to_bytes());
+        let reply = client.receive();
+        assert_eq!(reply.response_to, 8);
+        assert_eq!(code(&reply.reply_document()), Some(352), "{query}");
+    }
+}
+
+#[test]
+fn compression_is_not_agreed_to_and_refused() {
+    let mut client = Client::connect(&docward().address());
+    let hello = client.command("admin", doc! { "hello": 1, "compression": ["zlib", "snappy"] });
+    assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
+    let mut body = OP_MSG.to_le_bytes().to_vec();
+    body.extend(100i32.to_le_bytes());
+    body.extend([2, 1, 2, 3]);
+    client.send_bytes(&Frame { request_id: 9, response_to: 0, op_code: OP_COMPRESSED, body }.to_bytes());
+    let reply = client.receive();
+    assert_eq!(reply.response_to, 9);
+    let error = Message::parse(&reply);
+    assert!(error.body().get_str("errmsg").unwrap().contains("compress"), "{error:?}");
+    assert!(ok(&client.command("admin", doc! { "ping": 1 })));
+}
+
+#[test]
+fn legacy_and_unknown_opcodes_close_the_connection() {
+    let namespace = [&[0; 4][..], b"test.orders\0", &doc! { "_id": 1 }.to_vec().unwrap()].concat();
+    for op_code in [1, 1000, 2001, 2002, 2003, 2005, 2006, 2007, 2010, 2011, 0, -1] {
+        let mut client = Client::connect(&docward().address());
+        client.send_bytes(&Frame { request_id: 1, response_to: 0, op_code, body: namespace.clone() }.to_bytes());
+        assert!(client.closes_within(Duration::from_secs(10)), "opcode {op_code}");
+    }
+    docward().wait_for_log("legacy opcode");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_looks_for_the_set_stays_with_docward() {
+    let uri = format!("mongodb://{}/?replicaSet=rs0", docward().address());
+    let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
+    let database = Mongod::shared().fresh_database();
+    let orders = client.database(&database).collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+    let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 2 }).await.unwrap_err();
+    assert!(error.to_string().contains("no-blind-replace"), "{error}");
+    assert_names_docward_only(&client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap());
+}

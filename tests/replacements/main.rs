@@ -1,0 +1,52 @@
+//! The pattern `replacement` before a real mongod, through the official driver. `race` shows what it is for;
+//! `examples` what each setting does to one statement; `batches`, `transactions` and `retries` that
+//! statements keep their places, ends and numbers; `roads` the other ways in and the ways around.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batches;
+mod examples;
+mod race;
+mod retries;
+mod roads;
+mod transactions;
+
+use std::sync::OnceLock;
+
+use support::driver::Views;
+use support::mongod::Mongod;
+use support::proxy::Docward;
+
+/// One rule for each setting; its name is its collection's.
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: strict
+    why: Two services save whole orders
+    namespace: "*.strict"
+    replacement: { unguarded: reject }
+  - { name: versioned, namespace: "*.versioned", replacement: { guard: version } }
+  - { name: merging, namespace: "*.merging", replacement: { unguarded: merge } }
+  - { name: guarding, namespace: "*.guarding", replacement: { unguarded: guard, guard: version } }
+  - { name: ignoring, namespace: "*.ignoring", replacement: { unguarded: guard, guard: version, conflict: ignore } }
+  - { name: lenient, namespace: "*.lenient", unguardable: allow, replacement: {} }
+  - { name: shadowed, namespace: "*.shadowed", mode: shadow, replacement: {} }
+  - { name: disabled, namespace: "*.disabled", mode: disabled, replacement: {} }
+  - name: excepting
+    namespace: "*.excepting"
+    except: { apps: [migrator-*], users: ["*.root"] }
+    replacement: {}
+"#;
+
+/// One docward with [`RULES`] before the shared mongod.
+fn docward() -> &'static Docward {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
+}
+
+async fn views() -> Views {
+    Views::of(Mongod::shared(), docward()).await
+}

@@ -1,0 +1,94 @@
+//! Shorthands around the official driver: a database seen through docward and directly, the
+//! codes inside its errors, and how large the randomized tests are.
+//! Knows nothing of rules. `mongod` and `proxy` start what is connected to here.
+
+use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind, WriteFailure};
+use mongodb::{Client, Database};
+
+use super::mongod::Mongod;
+use super::proxy::Docward;
+
+/// One database no other test uses, seen in two ways.
+pub struct Views {
+    /// As the application sees it.
+    pub through: Database,
+    /// Past docward, for preparing and checking.
+    pub direct: Database,
+}
+
+impl Views {
+    pub async fn of(mongod: &Mongod, docward: &Docward) -> Views {
+        let name = mongod.fresh_database();
+        Views { through: docward.client().await.database(&name), direct: mongod.client().await.database(&name) }
+    }
+
+    /// Stores documents past docward.
+    pub async fn store(&self, collection: &str, documents: impl IntoIterator<Item = Document>) {
+        self.direct.collection(collection).insert_many(documents).await.unwrap();
+    }
+
+    /// Everything in a collection by `_id`, read past docward.
+    pub async fn stored(&self, collection: &str) -> Vec<Document> {
+        all(&self.direct, collection).await
+    }
+
+    /// Runs a command through docward and returns its reply without what is about the server rather than
+    /// the statements; a refused one as its error.
+    pub async fn run(&self, command: Document) -> Result<Document, Error> {
+        let mut reply = self.through.run_command(command).await?;
+        for key in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+            reply.remove(key);
+        }
+        Ok(reply)
+    }
+}
+
+/// Everything in a collection by `_id`.
+pub async fn all(database: &Database, collection: &str) -> Vec<Document> {
+    let mut cursor = database.collection::<Document>(collection).find(doc! {}).sort(doc! { "_id": 1 }).await.unwrap();
+    let mut documents = Vec::new();
+    while cursor.advance().await.unwrap() {
+        documents.push(cursor.deserialize_current().unwrap());
+    }
+    documents
+}
+
+/// A client of its own, with connection string options such as `appName=migrator&retryWrites=false`.
+pub async fn connect(address: &str, options: &str) -> Client {
+    Client::with_uri_str(format!("mongodb://{address}/?{options}")).await.unwrap()
+}
+
+/// The server error code of the first failed statement, or of the command; panics on errors of another kind.
+pub fn code(error: &Error) -> i32 {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => command.code,
+        ErrorKind::Write(WriteFailure::WriteError(write)) => write.code,
+        ErrorKind::InsertMany(many) => many.write_errors.as_ref().unwrap()[0].code,
+        _ => panic!("no server error: {error}"),
+    }
+}
+
+/// The texts of the server's errors.
+pub fn message(error: &Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => command.message.clone(),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => write.message.clone(),
+        ErrorKind::InsertMany(many) => many.write_errors.as_ref().unwrap()[0].message.clone(),
+        _ => panic!("no server error: {error}"),
+    }
+}
+
+/// `(index, code)` of every write error in a reply.
+pub fn write_errors(reply: &Document) -> Vec<(i32, i32)> {
+    let Ok(errors) = reply.get_array("writeErrors") else { return Vec::new() };
+    let entries = errors.iter().map(|error| error.as_document().unwrap());
+    entries.map(|error| (error.get_i32("index").unwrap(), error.get_i32("code").unwrap())).collect()
+}
+
+/// `amount` times `$DOCWARD_TEST_SCALE` (a decimal number, 1 unless set): how many cases or rounds the
+/// randomized and concurrent tests run. The defaults suit two busy cores.
+pub fn scaled(amount: u32) -> u32 {
+    let scale = std::env::var("DOCWARD_TEST_SCALE").map_or(1.0, |text| text.parse::<f64>().unwrap());
+    ((f64::from(amount) * scale) as u32).max(1)
+}
