@@ -69,7 +69,11 @@ impl<'a> Batch<'a> {
             Extent::Whole => command.message.flags,
             Extent::Part(_) => command.message.flags & !MORE_TO_COME,
         };
-        let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, header.length + 256);
+        // A part is as long as its own statements: a batch cut into a thousand parts must not take its whole
+        // length for each.
+        let statements: usize = parts.iter().map(|part| part.statement.written_length()).sum();
+        let capacity = command.message.body.len() + statements + 128;
+        let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, capacity);
         writer.body(|out| Writer::document(out, |w| self.write_body(w, command, parts, extent)));
         if let Some(list) = self.form.list() {
             writer.sequence(list, |out| parts.iter().for_each(|part| part.statement.write(out)));
