@@ -105,6 +105,16 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Bytes that [`write`](Self::write) takes at most, but for flags that a rule turned.
+    pub(super) fn written_length(&self) -> usize {
+        let rewritten = match &self.operation {
+            Operation::Insert(insert) => insert.document.rewritten_length(),
+            Operation::Delete(delete) => delete.filter.rewritten_length(),
+            Operation::Update(update) => update.filter.rewritten_length() + update.modification.rewritten_length(),
+        };
+        self.source.as_bytes().len() + rewritten
+    }
+
     /// The statement as an element of its command's array.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match (&self.operation, self.form) {
@@ -159,6 +169,16 @@ impl Modification<'_> {
             Self::Replacement(document) | Self::Operators(document) => document.is_rewritten(),
             Self::ClientPipeline(_) => false,
             Self::Pipeline(_) => true,
+        }
+    }
+
+    fn rewritten_length(&self) -> usize {
+        /// Tag, index and terminator of an entry of the stages' array.
+        const ENTRY: usize = 8;
+        match self {
+            Self::Replacement(document) | Self::Operators(document) => document.rewritten_length(),
+            Self::ClientPipeline(_) => 0,
+            Self::Pipeline(stages) => stages.iter().map(|stage| stage.rewritten_length() + ENTRY).sum(),
         }
     }
 

@@ -38,6 +38,14 @@ impl<'a> CowDocument<'a> {
     pub fn is_rewritten(&self) -> bool {
         matches!(self.inner, Inner::Owned(_))
     }
+
+    /// Bytes of what was written here; none while it is the client's.
+    pub fn rewritten_length(&self) -> usize {
+        match &self.inner {
+            Inner::Borrowed(_) => 0,
+            Inner::Owned(bytes) => bytes.len(),
+        }
+    }
 }
 
 impl<'a> From<Document<'a>> for CowDocument<'a> {

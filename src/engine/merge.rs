@@ -22,6 +22,7 @@ pub(super) struct Tally {
     errors: Vec<(usize, Vec<u8>)>,
     /// bulkWrite's results that are no errors, likewise.
     results: Vec<(usize, Vec<u8>)>,
+    /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
     write_concern_error: Option<Vec<u8>>,
     retried: Vec<i32>,
     /// The fields of the last reply that are about the server rather than the statements.
@@ -31,8 +32,9 @@ pub(super) struct Tally {
 
 const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
 /// What a reply says of the statements; all else is about the server (opTime, $clusterTime, ...).
-const STATEMENT_FIELDS: [&[u8]; 8] =
-    [b"n", b"nModified", b"upserted", b"writeErrors", b"writeConcernError", b"retriedStmtIds", b"ok", b"cursor"];
+const STATEMENT_FIELDS: [&[u8]; 7] =
+    [b"n", b"nModified", b"upserted", b"writeErrors", b"retriedStmtIds", b"ok", b"cursor"];
+const WRITE_CONCERN_FIELDS: [&[u8]; 2] = [b"writeConcernError", b"errorLabels"];
 
 /// Bytes of errors in one reply that keep their text; those behind them keep their code. mongod has the same
 /// bound: 100,000 errors with their texts would be larger than a document, and than a message, may be.
@@ -73,13 +75,17 @@ impl Tally {
     /// Keeps what a reply says about the server.
     pub(super) fn note_reply(&mut self, reply: &Reply<'_>) {
         let about_server = |key: &[u8]| {
-            !STATEMENT_FIELDS.contains(&key) && key != b"nErrors" && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
+            !STATEMENT_FIELDS.contains(&key)
+                && !WRITE_CONCERN_FIELDS.contains(&key)
+                && key != b"nErrors"
+                && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
         };
         self.server_fields = document(|w| {
             reply.body.elements().filter(|element| about_server(element.key)).for_each(|element| w.element(element));
         });
-        if let Some(error) = reply.body.get("writeConcernError").and_then(Value::as_document) {
-            self.write_concern_error = Some(error.as_bytes().to_vec());
+        if reply.body.get("writeConcernError").is_some() {
+            let fields = reply.body.elements().filter(|element| WRITE_CONCERN_FIELDS.contains(&element.key));
+            self.write_concern_error = Some(document(|w| fields.for_each(|element| w.element(element))));
         }
         let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         self.retried.extend(retried.values().filter_map(Value::as_i32));
@@ -124,7 +130,7 @@ impl Tally {
                 }
                 w.elements(checked(&self.server_fields));
                 if let Some(error) = &self.write_concern_error {
-                    w.value("writeConcernError", Value::document(checked(error)));
+                    w.elements(checked(error));
                 }
                 if !self.retried.is_empty() {
                     w.array("retriedStmtIds", |a| self.retried.iter().for_each(|id| a.int32(*id)));

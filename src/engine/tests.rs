@@ -387,6 +387,34 @@ fn operations_are_denied_and_options_get_defaults() {
 }
 
 #[test]
+fn explain_shows_the_plan_of_what_would_be_sent() {
+    let rules = rules(&[("d.c", "bounds: { field: n, min: 0 }"), ("d.h", "timestamps: { source: t, hide: true }")]);
+    let explain = |inner: Bson| frame(&doc! {"explain": inner, "verbosity": "queryPlanner", "$db": "d"}, "", &[], 0);
+    let outcome = |inner: Bson| match first_step(&rules, &explain(inner)) {
+        Step::Forward { message, .. } => documents(&message).0.get_document("explain").unwrap().clone(),
+        Step::ForwardOriginal { .. } => doc! {},
+        Step::Reply(reply) => doc! {"code": documents(&reply).0.get_i32("code").unwrap()},
+        other => panic!("{other:?}"),
+    };
+    let inc = |n: i32| doc! {"$inc": {"n": n}};
+    assert_eq!(
+        outcome(doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": inc(-1)}]}),
+        doc! {"update": "c", "updates": [{"q": {"_id": 1, "n": {"$gte": 1}}, "u": inc(-1)}]}
+    );
+    assert_eq!(
+        outcome(doc! {"findAndModify": "c", "query": {"_id": 1}, "update": inc(-1)}),
+        doc! {"findAndModify": "c", "query": {"_id": 1, "n": {"$gte": 1}}, "update": inc(-1)}
+    );
+    assert_eq!(
+        outcome(doc! {"find": "h", "filter": {}}),
+        doc! {"find": "h", "filter": {}, "projection": {"last_modified": 0}}
+    );
+    assert_eq!(outcome(doc! {"update": "c", "updates": [{"q": {}, "u": {"n": -1}}]}), doc! {"code": 121});
+    assert_eq!(outcome(doc! {"update": "x", "updates": [{"q": {}, "u": {"n": -1}}]}), doc! {});
+    assert_eq!(outcome(doc! {"find": "c"}), doc! {});
+}
+
+#[test]
 fn shadow_and_except_speak_but_do_not_act() {
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
     let said = |text: &str, session: &mut Session| {
