@@ -111,7 +111,7 @@ impl<'a> Batch<'a> {
             }
         }
         if let Some(statement) = statement {
-            statement.write_missing_filter(w, command.body);
+            statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {

@@ -317,6 +317,16 @@ fn buckets_open_when_none_has_room() {
             "upsert": true,
         },
     );
+    // Not every driver says upsert: false.
+    check_rewrite(
+        INBOX,
+        doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}},
+        doc! {
+            "q": {"owner": 1, "n": {"$lte": 2}},
+            "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
+            "upsert": true,
+        },
+    );
     check_unchanged(INBOX, doc! {"q": {"owner": 1}, "u": {"$set": {"m.$.read": true}}});
     check_rejected(
         INBOX,
