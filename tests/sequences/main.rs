@@ -15,7 +15,8 @@ mod race;
 use std::sync::OnceLock;
 
 use bson::{Bson, Document, doc};
-use mongodb::{Collection, Database};
+use mongodb::options::IndexOptions;
+use mongodb::{Collection, Database, IndexModel};
 use support::driver::{Views, write_errors};
 use support::mongod::Mongod;
 use support::proxy::Docward;
@@ -54,6 +55,12 @@ fn numbers(documents: &[Document]) -> Vec<i64> {
         other => panic!("{other:?} in {document}"),
     };
     documents.iter().map(number).collect()
+}
+
+/// What the optimistic strategy needs.
+fn unique_index() -> IndexModel {
+    let unique = IndexOptions::builder().unique(true).build();
+    IndexModel::builder().keys(doc! { "no": 1 }).options(unique).build()
 }
 
 /// The numbers, sorted; panics when one was issued twice.

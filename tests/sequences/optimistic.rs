@@ -2,19 +2,16 @@
 //! inserted has no gap, whatever else fails meanwhile.
 
 use bson::{Document, doc};
+use mongodb::Collection;
 use mongodb::error::TRANSIENT_TRANSACTION_ERROR;
-use mongodb::options::IndexOptions;
-use mongodb::{Collection, IndexModel};
 use tokio::task::JoinSet;
 
 use super::support::driver::{Views, code, scaled, write_errors};
-use super::{insert, numbers, unique, views};
+use super::{insert, numbers, unique, unique_index, views};
 
 async fn optimistic() -> Views {
     let views = views().await;
-    let unique = IndexOptions::builder().unique(true).build();
-    let index = IndexModel::builder().keys(doc! { "no": 1 }).options(unique).build();
-    views.direct.collection::<Document>("optimistic").create_index(index).await.unwrap();
+    views.direct.collection::<Document>("optimistic").create_index(unique_index()).await.unwrap();
     views
 }
 

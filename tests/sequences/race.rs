@@ -11,9 +11,9 @@ use mongodb::{Collection, Database};
 use tokio::task::JoinSet;
 
 use super::support::driver::{Views, connect, scaled};
-use super::support::mongod::Mongod;
+use super::support::mongod::{Kind, Mongod};
 use super::support::proxy::Docward;
-use super::{insert, numbers, start, unique, views};
+use super::{RULES, insert, numbers, start, unique, unique_index, views};
 
 const WRITERS: u32 = 16;
 
@@ -136,6 +136,37 @@ async fn an_application_may_count_on_beside_docward() {
     let mut issued: Vec<Document> = writers.join_all().await.into_iter().flatten().collect();
     issued.extend(views.stored("single").await);
     assert_eq!(unique(&issued), (1..=issued.len() as i64).collect::<Vec<_>>());
+}
+
+/// The server inserts a batch and closes docward's connection; the driver repeats it, docward numbers it anew,
+/// and the server knows what it has inserted already. That leaves a gap, and nothing twice.
+#[tokio::test]
+async fn a_repeated_batch_inserts_nothing_twice() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let docward = Docward::start(&mongod, RULES);
+    let retried = || {
+        let status = mongod.command("admin", doc! { "serverStatus": 1 });
+        status.get_document("transactions").unwrap().get_i64("retriedStatementsCount").unwrap()
+    };
+    for (collection, earlier_writes) in [("single", 1), ("optimistic", 0)] {
+        let views = Views::of(&mongod, &docward).await;
+        views.direct.collection::<Document>(collection).create_index(unique_index()).await.unwrap();
+        let before = retried();
+        // The counter's own document is written by a retryable write too.
+        let mode = doc! { "skip": earlier_writes };
+        let data = doc! { "closeConnection": true };
+        mongod
+            .command("admin", doc! { "configureFailPoint": "onPrimaryTransactionalWrite", "mode": mode, "data": data });
+        let documents: Vec<Document> = (0..6).map(|id| doc! { "_id": id }).collect();
+        let guarded = views.collection(collection);
+        let inserting = tokio::spawn(async move { guarded.insert_many(documents).await });
+        // The driver waits half a second before it tries again.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        mongod.command("admin", doc! { "configureFailPoint": "onPrimaryTransactionalWrite", "mode": "off" });
+        inserting.await.unwrap().unwrap();
+        assert_eq!(retried() - before, 6, "{collection}: the batch was not repeated");
+        assert_eq!(numbers(&views.stored(collection).await), [1, 2, 3, 4, 5, 6], "{collection}");
+    }
 }
 
 /// What the rule is for: the largest number and one. One run may be lucky; twenty are not.
