@@ -80,7 +80,7 @@ async fn insert(database: &Database, collection: &str, writer: u32, round: u32) 
     let ids = batch([1, 3, 5][(round % 3) as usize]);
     let outcome = match round % 3 {
         0 => documents.insert_one(doc! { "_id": &ids[0] }).await.map(drop),
-        1 => documents.insert_many(of(&ids)).ordered(writer % 2 == 0).await.map(drop),
+        1 => documents.insert_many(of(&ids)).ordered(writer.is_multiple_of(2)).await.map(drop),
         _ => {
             let command = doc! { "insert": collection, "documents": of(&ids), "ordered": false };
             database.run_command(command).await.map(|reply| assert_eq!(write_errors(&reply), [], "{reply}"))

@@ -25,7 +25,7 @@ async fn first(views: &Views, command: Document) -> Document {
 #[tokio::test]
 async fn a_find_returns_no_stamps() {
     let (views, plain, stamps) = prepared().await;
-    assert_eq!(all(&views.through, "hiding").await, [plain.clone()]);
+    assert_eq!(all(&views.through, "hiding").await, std::slice::from_ref(&plain));
     assert_eq!(views.stored("hiding").await[0].get_document("last_modified").unwrap(), &stamps);
     let find = async |projection: Document| first(&views, doc! { "find": "hiding", "projection": projection }).await;
     assert_eq!(find(doc! {}).await, plain);
