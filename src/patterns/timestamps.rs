@@ -209,7 +209,8 @@ impl Timestamps {
             }
             tree.insert(path, change, stamp)?;
         }
-        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name());
+        let document_stamp = (self.per == Per::Document).then_some(self.store.as_str());
+        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name(), document_stamp);
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
