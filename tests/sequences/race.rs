@@ -110,7 +110,9 @@ async fn a_killed_process_leaves_no_duplicate_of_its_block() {
 /// What the application did before docward came, and still does beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_application_may_count_on_beside_docward() {
-    let views = views().await;
+    // Its own docward, whose log is shown when this fails.
+    let docward = start();
+    let views = Views::of(Mongod::shared(), &docward).await;
     let mut writers = JoinSet::new();
     for writer in 0..8 {
         let database = if writer % 4 == 0 { views.direct.clone() } else { views.through.clone() };
