@@ -15,6 +15,7 @@ mod race;
 use std::sync::OnceLock;
 
 use bson::{Bson, Document, doc};
+use mongodb::error::Error;
 use mongodb::options::IndexOptions;
 use mongodb::{Collection, Database, IndexModel};
 use support::driver::{Views, write_errors};
@@ -72,19 +73,20 @@ fn unique(documents: &[Document]) -> Vec<i64> {
     numbers
 }
 
-/// One insert in one of the ways an application has; the `_id`s when it was acknowledged.
-async fn insert(database: &Database, collection: &str, writer: u32, round: u32) -> Option<Vec<String>> {
+/// One insert in one of the ways an application has; the `_id`s of what was acknowledged.
+async fn insert(database: &Database, collection: &str, writer: u32, round: u32) -> Result<Vec<String>, Error> {
     let documents: Collection<Document> = database.collection(collection);
     let batch = |size: u32| (0..size).map(|n| format!("{writer}.{round}.{n}")).collect::<Vec<_>>();
     let of = |ids: &[String]| ids.iter().map(|id| doc! { "_id": id }).collect::<Vec<_>>();
     let ids = batch([1, 3, 5][(round % 3) as usize]);
-    let outcome = match round % 3 {
-        0 => documents.insert_one(doc! { "_id": &ids[0] }).await.map(drop),
-        1 => documents.insert_many(of(&ids)).ordered(writer.is_multiple_of(2)).await.map(drop),
+    match round % 3 {
+        0 => documents.insert_one(doc! { "_id": &ids[0] }).await.map(drop)?,
+        1 => documents.insert_many(of(&ids)).ordered(writer.is_multiple_of(2)).await.map(drop)?,
         _ => {
             let command = doc! { "insert": collection, "documents": of(&ids), "ordered": false };
-            database.run_command(command).await.map(|reply| assert_eq!(write_errors(&reply), [], "{reply}"))
+            let reply = database.run_command(command).await?;
+            assert_eq!(write_errors(&reply), [], "{reply}");
         }
-    };
-    outcome.ok().map(|()| ids)
+    }
+    Ok(ids)
 }
