@@ -96,7 +96,9 @@ pub(crate) fn versioned() -> Document {
 pub(crate) fn unrelated_rules(count: usize) -> String {
     let rule = |n: usize| {
         let star = if n % 10 == 9 { "_*" } else { "" };
-        format!("  - {{ name: unrelated-{n}, namespace: shop.orders_{n}{star}, replacement: {{ unguarded: reject }} }}\n")
+        format!(
+            "  - {{ name: unrelated-{n}, namespace: shop.orders_{n}{star}, replacement: {{ unguarded: reject }} }}\n"
+        )
     };
     rules_file((0..count).map(rule).collect())
 }
