@@ -3,7 +3,7 @@
 use super::Command;
 use super::batch::{Batch, Form};
 use super::statement::Statement;
-use crate::document::{Value, Writer};
+use crate::document::{CowDocument, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// One statement of a part, with its place in the client's batch.
@@ -43,6 +43,24 @@ impl<'a> Batch<'a> {
     /// by which the server knows it (`stmtIds`).
     pub fn encode_part(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], options: PartOptions) -> Vec<u8> {
         self.write(command, parts, Extent::Part(options))
+    }
+
+    /// The command's body with all statements as an array in it, as `explain` wants it.
+    pub fn encode_body<'p>(
+        &self,
+        command: &Command<'a>,
+        statements: impl Iterator<Item = &'p Statement<'a>>,
+    ) -> CowDocument<'a>
+    where
+        'a: 'p,
+    {
+        let parts: Vec<_> = statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+        CowDocument::build(|w| {
+            self.write_body(w, command, &parts, Extent::Whole);
+            if let Some(list) = self.form.list() {
+                w.array(list, |a| parts.iter().for_each(|part| a.document(|out| part.statement.write(out))));
+            }
+        })
     }
 
     fn write(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) -> Vec<u8> {
@@ -93,7 +111,7 @@ impl<'a> Batch<'a> {
             }
         }
         if let Some(statement) = statement {
-            statement.write_missing_filter(w, command.body);
+            statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {

@@ -122,7 +122,10 @@ impl<'a> Statement<'a> {
             (Operation::Insert(insert), Form::Insert) => {
                 out.extend_from_slice(insert.document.as_document().as_bytes())
             }
-            _ => Writer::document(out, |w| self.source.elements().for_each(|element| self.write_field(w, element))),
+            _ => Writer::document(out, |w| {
+                self.source.elements().for_each(|element| self.write_field(w, element));
+                self.write_added_fields(w);
+            }),
         }
     }
 
@@ -150,15 +153,19 @@ impl<'a> Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// findAndModify may come without a query; a rule's condition then is all of it.
-    pub(super) fn write_missing_filter(&self, w: &mut Writer<'_>, body: Document<'_>) {
-        let (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. })) = &self.operation
-        else {
-            return;
-        };
+    /// What the client left out and the rules put in: the filter of a findAndModify without query, an upsert.
+    pub(super) fn write_added_fields(&self, w: &mut Writer<'_>) {
         let name = self.form.names().filter;
-        if filter.is_rewritten() && body.get(name).is_none() {
+        if let Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }) = &self.operation
+            && filter.is_rewritten()
+            && self.source.get(name).is_none()
+        {
             w.value(name, Value::document(filter.as_document()));
+        }
+        if let Operation::Update(Update { upsert: true, .. }) = &self.operation
+            && self.source.get("upsert").is_none()
+        {
+            w.boolean("upsert", true);
         }
     }
 }

@@ -97,6 +97,13 @@ impl<'b> Writer<'b> {
 }
 
 impl<'b> ArrayWriter<'b> {
+    /// Appends the one whole document that `write` puts at the end of the bytes.
+    pub(crate) fn document(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut slot = self.slot();
+        slot.kind(Kind::Document);
+        write(slot.out);
+    }
+
     /// Opens the next entry; exactly one value follows.
     pub fn slot(&mut self) -> Slot<'_> {
         let tag_at = self.out.len();

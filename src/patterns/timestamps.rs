@@ -18,6 +18,7 @@ mod pipeline;
 mod settings;
 
 use super::filter::{remade, touched};
+use super::touch::{Touch, touch};
 use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
 use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
@@ -140,13 +141,16 @@ impl Timestamps {
                 Reach::Across(String::from_utf8_lossy(root).into_owned())
             }
             Fields::All => Reach::Guarded,
-            Fields::Listed(_) => match self.registers().find(|register| register.overlaps(path)) {
-                None => Reach::Free,
-                Some(register) if register.as_str().as_bytes() == path => Reach::Guarded,
-                // One stamp for the whole document: parts of a field are as well guarded as the field.
-                Some(_) if self.per == Per::Document => Reach::Guarded,
-                Some(register) => Reach::Across(register.as_str().to_owned()),
-            },
+            Fields::Listed(_) => {
+                let reached = self.registers().map(|register| (register, touch(register, path)));
+                match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
+                    None => Reach::Free,
+                    Some((_, Touch::Exact)) => Reach::Guarded,
+                    // One stamp for the whole document: parts of a field are as well guarded as the field.
+                    Some(_) if self.per == Per::Document => Reach::Guarded,
+                    Some((register, _)) => Reach::Across(register.as_str().to_owned()),
+                }
+            }
         }
     }
 
@@ -205,7 +209,8 @@ impl Timestamps {
             }
             tree.insert(path, change, stamp)?;
         }
-        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name());
+        let document_stamp = (self.per == Per::Document).then_some(self.store.as_str());
+        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name(), document_stamp);
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }

@@ -66,6 +66,8 @@ struct Clock<'t> {
     time: Value<'t>,
     /// As `$type` names it; a stamp of another type counts as missing.
     type_name: &'t str,
+    /// The one stamp that all guarded writes share, if there is one.
+    document_stamp: Option<&'t str>,
 }
 
 impl<'v> Tree<'v> {
@@ -113,14 +115,6 @@ impl<'v> Tree<'v> {
         }
     }
 
-    /// Whether any write would create its path.
-    fn creates(&self) -> bool {
-        self.children.values().any(|child| match child {
-            Child::Leaf { change, .. } => !matches!(change, Change::Unset),
-            Child::Inner(tree) => tree.creates(),
-        })
-    }
-
     /// The stamp of every write that would create its path.
     fn creating(&self, found: &mut Vec<Option<FieldPath<'v>>>) {
         for child in self.children.values() {
@@ -133,14 +127,16 @@ impl<'v> Tree<'v> {
     }
 }
 
-/// `{$set: {...}}` for the writes of `tree` and their stamps.
+/// `{$set: {...}}` for the writes of `tree` and their stamps; `document_stamp` is the one they all share, if
+/// stamps are kept per document.
 pub(super) fn update_stage<'a>(
     tree: &Tree<'_>,
     stamps: &[FieldPath<'_>],
     time: &OwnedValue,
     type_name: &str,
+    document_stamp: Option<&str>,
 ) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name };
+    let clock = Clock { time: time.as_value(), type_name, document_stamp };
     CowDocument::build_of(STAGE_LENGTH * (tree.children.len() + stamps.len()), |w| {
         w.nested("$set", |w| {
             tree.children.iter().for_each(|(name, child)| write_child(w.slot(name), name, child, clock));
@@ -163,7 +159,7 @@ pub(super) fn replacement_stage<'a>(
     time: &OwnedValue,
     type_name: &str,
 ) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name };
+    let clock = Clock { time: time.as_value(), type_name, document_stamp: Some(store) };
     CowDocument::build(|w| {
         cond(
             w.slot("$replaceWith"),
@@ -233,12 +229,25 @@ fn set_fields(slot: Slot<'_>, path: &str, children: &[(&&str, &Child<'_>)], cloc
     });
 }
 
-/// The document that did not exist. It is made even if all that would create it is stale: what has overtaken
-/// this write was an `$unset`, and in source-time order that one leaves the document around the field.
+/// The document that did not exist. With a stamp for each field it is made even if all that would create it
+/// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
+/// document around its field. With one stamp for all, a stale write leaves nothing.
 fn created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
-    if !tree.creates() {
-        return field(slot, path);
+    let mut creating = Vec::new();
+    tree.creating(&mut creating);
+    match clock.document_stamp {
+        _ if creating.is_empty() => field(slot, path),
+        Some(stamp) if creating.iter().all(Option::is_some) => cond(
+            slot,
+            |slot| stale(slot, stamp.into(), clock),
+            |slot| field(slot, path),
+            |slot| write_created(slot, path, tree, clock),
+        ),
+        _ => write_created(slot, path, tree, clock),
     }
+}
+
+fn write_created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
     slot.nested(|w| {
         for (name, child) in &tree.children {
             let below = format!("{path}.{name}");
