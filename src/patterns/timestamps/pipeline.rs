@@ -5,6 +5,7 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::super::Rejection;
@@ -23,14 +24,41 @@ pub(super) enum Change<'v> {
 /// The writes of a statement by path; no path is written twice or inside another.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'v> {
-    children: BTreeMap<String, Child<'v>>,
+    children: BTreeMap<&'v str, Child<'v>>,
 }
 
 #[derive(Debug)]
 enum Child<'v> {
-    Leaf { change: Change<'v>, stamp: Option<String> },
+    Leaf { change: Change<'v>, stamp: Option<FieldPath<'v>> },
     Inner(Tree<'v>),
 }
+
+/// A path in two parts, so that a stamp's needs no memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FieldPath<'p> {
+    root: &'p str,
+    below: Option<&'p str>,
+}
+
+impl<'p> FieldPath<'p> {
+    pub(super) fn below(root: &'p str, below: &'p str) -> Self {
+        Self { root, below: Some(below) }
+    }
+
+    /// As a field name of `$set`.
+    fn name(self) -> Cow<'p, str> {
+        self.below.map_or(Cow::Borrowed(self.root), |below| [self.root, ".", below].concat().into())
+    }
+}
+
+impl<'p> From<&'p str> for FieldPath<'p> {
+    fn from(path: &'p str) -> Self {
+        Self { root: path, below: None }
+    }
+}
+
+/// Bytes a written field or a stamp usually takes in the stage: a first guess at its length.
+const STAGE_LENGTH: usize = 256;
 
 /// What a stale write is measured by.
 #[derive(Clone, Copy)]
@@ -47,7 +75,12 @@ impl<'v> Tree<'v> {
     ///
     /// # Errors
     /// Two writes to one path, which mongod refuses too (ConflictingUpdateOperators).
-    pub(super) fn insert(&mut self, path: &str, change: Change<'v>, stamp: Option<String>) -> Result<(), Rejection> {
+    pub(super) fn insert(
+        &mut self,
+        path: &'v str,
+        change: Change<'v>,
+        stamp: Option<FieldPath<'v>>,
+    ) -> Result<(), Rejection> {
         if self.try_insert(path, change, stamp) {
             return Ok(());
         }
@@ -57,19 +90,17 @@ impl<'v> Tree<'v> {
         ))
     }
 
-    fn try_insert(&mut self, path: &str, change: Change<'v>, stamp: Option<String>) -> bool {
+    fn try_insert(&mut self, path: &'v str, change: Change<'v>, stamp: Option<FieldPath<'v>>) -> bool {
         match path.split_once('.') {
             None if self.children.contains_key(path) => false,
             None => {
-                self.children.insert(path.to_owned(), Child::Leaf { change, stamp });
+                self.children.insert(path, Child::Leaf { change, stamp });
                 true
             }
-            Some((name, below)) => {
-                match self.children.entry(name.to_owned()).or_insert_with(|| Child::Inner(Tree::default())) {
-                    Child::Inner(tree) => tree.try_insert(below, change, stamp),
-                    Child::Leaf { .. } => false,
-                }
-            }
+            Some((name, below)) => match self.children.entry(name).or_insert_with(|| Child::Inner(Tree::default())) {
+                Child::Inner(tree) => tree.try_insert(below, change, stamp),
+                Child::Leaf { .. } => false,
+            },
         }
     }
 
@@ -85,11 +116,11 @@ impl<'v> Tree<'v> {
     }
 
     /// The stamp of every write that would create its path.
-    fn creating(&self, found: &mut Vec<Option<String>>) {
+    fn creating(&self, found: &mut Vec<Option<FieldPath<'v>>>) {
         for child in self.children.values() {
             match child {
                 Child::Leaf { change: Change::Unset, .. } => {}
-                Child::Leaf { stamp, .. } => found.push(stamp.clone()),
+                Child::Leaf { stamp, .. } => found.push(*stamp),
                 Child::Inner(tree) => tree.creating(found),
             }
         }
@@ -100,20 +131,20 @@ impl<'v> Tree<'v> {
 /// stamps are kept per document.
 pub(super) fn update_stage<'a>(
     tree: &Tree<'_>,
-    stamps: &[String],
+    stamps: &[FieldPath<'_>],
     time: &OwnedValue,
     type_name: &str,
     document_stamp: Option<&str>,
 ) -> CowDocument<'a> {
     let clock = Clock { time: time.as_value(), type_name, document_stamp };
-    CowDocument::build(|w| {
+    CowDocument::build_of(STAGE_LENGTH * (tree.children.len() + stamps.len()), |w| {
         w.nested("$set", |w| {
             tree.children.iter().for_each(|(name, child)| write_child(w.slot(name), name, child, clock));
             for stamp in stamps {
                 cond(
-                    w.slot(stamp),
-                    |slot| stale(slot, stamp, clock),
-                    |slot| field(slot, stamp),
+                    w.slot(stamp.name().as_bytes()),
+                    |slot| stale(slot, *stamp, clock),
+                    |slot| field(slot, *stamp),
                     |slot| slot.value(clock.time),
                 );
             }
@@ -132,7 +163,7 @@ pub(super) fn replacement_stage<'a>(
     CowDocument::build(|w| {
         cond(
             w.slot("$replaceWith"),
-            |slot| stale(slot, store, clock),
+            |slot| stale(slot, store.into(), clock),
             |slot| slot.string("$$ROOT"),
             |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
         );
@@ -145,7 +176,7 @@ fn write_child(slot: Slot<'_>, path: &str, child: &Child<'_>, clock: Clock<'_>) 
         Child::Leaf { change, stamp: None } => write_change(slot, path, *change),
         Child::Leaf { change, stamp: Some(stamp) } => cond(
             slot,
-            |slot| stale(slot, stamp, clock),
+            |slot| stale(slot, *stamp, clock),
             |slot| field(slot, path),
             |slot| write_change(slot, path, *change),
         ),
@@ -187,11 +218,11 @@ fn write_inner(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
 }
 
 /// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
-fn set_fields(slot: Slot<'_>, path: &str, children: &[(&String, &Child<'_>)], clock: Clock<'_>) {
+fn set_fields(slot: Slot<'_>, path: &str, children: &[(&&str, &Child<'_>)], clock: Clock<'_>) {
     let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
     slot.nested(|w| {
         w.nested("$setField", |w| {
-            w.string("field", name.as_str());
+            w.string("field", name);
             set_fields(w.slot("input"), path, before, clock);
             write_child(w.slot("value"), &format!("{path}.{name}"), child, clock);
         });
@@ -208,7 +239,7 @@ fn created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
         _ if creating.is_empty() => field(slot, path),
         Some(stamp) if creating.iter().all(Option::is_some) => cond(
             slot,
-            |slot| stale(slot, stamp, clock),
+            |slot| stale(slot, stamp.into(), clock),
             |slot| field(slot, path),
             |slot| write_created(slot, path, tree, clock),
         ),
@@ -241,7 +272,7 @@ fn blocked(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
         slot,
         |slot| {
             slot.nested(|w| {
-                w.array("$and", |a| creating.iter().flatten().for_each(|stamp| stale(a.slot(), stamp, clock)));
+                w.array("$and", |a| creating.iter().flatten().for_each(|stamp| stale(a.slot(), *stamp, clock)));
             });
         },
         |slot| field(slot, path),
@@ -298,7 +329,7 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
 }
 
 /// A stamp newer than the write. A stamp of another type (the rule's `type` was changed) counts as missing.
-fn stale(slot: Slot<'_>, stamp: &str, clock: Clock<'_>) {
+fn stale(slot: Slot<'_>, stamp: FieldPath<'_>, clock: Clock<'_>) {
     slot.nested(|w| {
         w.array("$and", |a| {
             a.nested(|w| has_type(w, stamp, clock.type_name));
@@ -312,7 +343,7 @@ fn stale(slot: Slot<'_>, stamp: &str, clock: Clock<'_>) {
     });
 }
 
-fn has_type(w: &mut Writer<'_>, path: &str, type_name: &str) {
+fn has_type<'p>(w: &mut Writer<'_>, path: impl Into<FieldPath<'p>>, type_name: &str) {
     w.array("$eq", |a| {
         a.nested(|w| field(w.slot("$type"), path));
         a.string(type_name);
@@ -342,6 +373,10 @@ fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>)
     });
 }
 
-fn field(slot: Slot<'_>, path: &str) {
-    slot.string(format!("${path}"));
+fn field<'p>(slot: Slot<'_>, path: impl Into<FieldPath<'p>>) {
+    let FieldPath { root, below } = path.into();
+    match below {
+        None => slot.pieces(&["$", root]),
+        Some(below) => slot.pieces(&["$", root, ".", below]),
+    }
 }
