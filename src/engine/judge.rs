@@ -3,8 +3,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Now, Session};
 use super::observation::{Observations, Said};
+use super::{Now, Session};
 use crate::command::{Batch, Namespace, Statement};
 use crate::document::Value;
 use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};

@@ -219,8 +219,7 @@ impl std::ops::Deref for Pattern {
 }
 
 impl rules::Pattern for Pattern {
-    const NAMES: &'static [&'static str] =
-        &[
+    const NAMES: &'static [&'static str] = &[
         "replacement",
         "timestamps",
         "sequence",

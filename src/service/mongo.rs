@@ -33,7 +33,7 @@ pub struct MongoService {
 }
 
 #[derive(Debug)]
-struct Server {
+pub(super) struct Server {
     options: ClientOptions,
     client: OnceCell<Client>,
 }
@@ -61,6 +61,11 @@ impl MongoService {
         options.app_name.get_or_insert_with(|| "docward".to_owned());
         let server = Arc::new(Server { options, client: OnceCell::new() });
         Self { allocator: Allocator::new(server.clone()), server }
+    }
+
+    /// The connection, for what is asked over a longer time.
+    pub(super) fn server(&self) -> Arc<Server> {
+        self.server.clone()
     }
 }
 
@@ -94,7 +99,7 @@ impl Store for Server {
 }
 
 impl Server {
-    async fn client(&self) -> Result<&Client, LookupError> {
+    pub(super) async fn client(&self) -> Result<&Client, LookupError> {
         let connect = || async { Client::with_options(self.options.clone()) };
         let client = self.client.get_or_try_init(connect).await;
         client.map_err(|error| sorted(&error, "docward's service connection"))
