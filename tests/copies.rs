@@ -82,7 +82,7 @@ fn works(docward: &Docward) -> bool {
 
 /// Renames everybody again and again, every second time past docward, while letters with names that may be
 /// old by now are written and `halfway` happens.
-async fn rename_all(through: [Database; 2], direct: &Database, halfway: impl FnOnce()) {
+async fn rename_all(through: [Database; 2], direct: &Database, renames: i32, halfway: impl FnOnce()) {
     let done = Arc::new(AtomicBool::new(false));
     let writers = through.clone().into_iter().enumerate().map(|(writer, through)| {
         let done = done.clone();
@@ -106,13 +106,13 @@ async fn rename_all(through: [Database; 2], direct: &Database, halfway: impl FnO
     });
     let writers: Vec<_> = writers.collect();
     let mut halfway = Some(halfway);
-    for number in 0..RENAMES {
+    for number in 0..renames {
         let id = (number * 13) % PEOPLE;
         let rename = doc! {"$set": {"name": format!("renamed {number}"), "city": format!("city {number}")}};
         let database = if number % 2 == 0 { &through[1] } else { direct };
         let renamed = database.collection::<Document>("people").update_one(doc! {"_id": id}, rename).await.unwrap();
         assert_eq!(renamed.modified_count, 1);
-        if number == RENAMES / 2
+        if number == renames / 2
             && let Some(halfway) = halfway.take()
         {
             halfway();
@@ -138,7 +138,7 @@ async fn copies_follow_whoever_renames_and_whichever_worker_dies() {
         [through[0].client().await.database(direct.name()), through[1].client().await.database(direct.name())];
     assert!(works(&worker) && !works(&standby), "one is elected");
 
-    rename_all(through, &direct, || worker.kill()).await;
+    rename_all(through, &direct, RENAMES, || worker.kill()).await;
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
     assert!(works(&standby), "the other one took over");
     assert!(!standby.log().iter().any(|line| line.contains("all copies were checked")), "and went on at the token");
@@ -147,12 +147,12 @@ async fn copies_follow_whoever_renames_and_whichever_worker_dies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn without_the_rule_copies_stay_stale() {
     let mongod = Mongod::shared();
-    for mode in ["disabled", "shadow"] {
+    for (mode, renames) in [("disabled", RENAMES), ("shadow", PEOPLE)] {
         let direct = mongod.client().await.database(&mongod.fresh_database());
         populate(&direct).await;
         let docward = Docward::start(mongod, &rule(direct.name(), mode));
         let through = docward.client().await.database(direct.name());
-        rename_all([through.clone(), through], &direct, || ()).await;
+        rename_all([through.clone(), through], &direct, renames, || ()).await;
         assert!(stale_after(&direct, Duration::from_secs(2)).await.len() > 100, "{mode}");
     }
 }
@@ -252,20 +252,22 @@ async fn lost_history_and_dropped_collections_are_repaired() {
     direct.collection::<Document>("people").update_one(doc! {"_id": 2}, doc! {"$set": {"name": "new"}}).await.unwrap();
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
 
-    // A stopped worker gives its lease back; whoever comes next finds a token that leads nowhere.
-    assert!(docward.terminate().success());
+    // A stopped worker gives its lease back; whoever comes next finds a token that leads nowhere: one from
+    // before the oplog begins, then one that no server made.
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
     let ours = doc! {"_id": {"$regex": direct.name()}};
-    let old = doc! {"_data": "820000000100000001"};
-    leases.update_many(ours, doc! {"$set": {"tokens": {"0": &old, "1": &old}, "repaired": true}}).await.unwrap();
-    direct
-        .collection::<Document>("people")
-        .update_one(doc! {"_id": 2}, doc! {"$set": {"name": "newer"}})
-        .await
-        .unwrap();
-    let successor = Docward::start(mongod, &rules);
-    successor.wait_for_log("changes may have been missed");
-    assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
+    for at in ["0000000100000001", ""] {
+        assert!(docward.terminate().success());
+        let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
+        let token = lease.get_document("tokens").unwrap().get_document("0").unwrap().get_str("_data").unwrap();
+        let token = format!("{}{at}{}", &token[..2], &token[18..]);
+        leases.update_one(ours.clone(), doc! {"$set": {"tokens.0._data": token}}).await.unwrap();
+        let rename = doc! {"$set": {"name": format!("renamed {at}")}};
+        direct.collection::<Document>("people").update_one(doc! {"_id": 2}, rename).await.unwrap();
+        docward = Docward::start(mongod, &rules);
+        docward.wait_for_log("changes may have been missed");
+        assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
+    }
 }
 
 #[tokio::test]

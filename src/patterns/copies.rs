@@ -10,6 +10,8 @@
 
 mod contradictions;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 pub(super) use contradictions::contradictions;
 pub use settings::{Collection, Copies, Entry, Field};

@@ -23,7 +23,7 @@ use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::MongoService;
 use super::mongo::Server;
@@ -42,6 +42,8 @@ const LEASE_AGAIN: Duration = Duration::from_millis(500);
 const ERROR_AGAIN: Duration = Duration::from_secs(1);
 /// A standalone may become a replica set, but not within seconds.
 const STANDALONE_AGAIN: Duration = Duration::from_secs(60);
+/// After so much time without trouble the same trouble is news again.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// How long leases may take to be given back when docward shuts down.
 const RELEASE: Duration = Duration::from_secs(2);
 
@@ -167,7 +169,11 @@ impl Worker {
         let rule = &self.rule;
         let mut told = String::new();
         loop {
+            let begun = Instant::now();
             let Err(stop) = self.turn(server, candidate).await;
+            if begun.elapsed() > TELL_AGAIN {
+                told.clear();
+            }
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_AGAIN, String::new()),
                 Stop::HistoryLost(text) => {

@@ -203,6 +203,12 @@ fn is_not_a_number(error: &Error) -> bool {
 
 /// Whether trying again can help decides between the two.
 fn sorted(error: &Error, place: &str) -> LookupError {
+    let text = format!("{place}: {}", error.kind);
+    if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Refused(text) }
+}
+
+/// Whether the network or a change of the server's role is to blame, and trying again can help.
+pub(super) fn is_passing(error: &Error) -> bool {
     let passing = match &*error.kind {
         ErrorKind::Io(_)
         | ErrorKind::ServerSelection { .. }
@@ -212,12 +218,7 @@ fn sorted(error: &Error, place: &str) -> LookupError {
         ErrorKind::Command(command) => PASSING_CODES.contains(&command.code),
         _ => false,
     };
-    let text = format!("{place}: {}", error.kind);
-    if passing || error.contains_label(RETRYABLE_WRITE_ERROR) {
-        LookupError::Unavailable(text)
-    } else {
-        LookupError::Refused(text)
-    }
+    passing || error.contains_label(RETRYABLE_WRITE_ERROR)
 }
 
 /// The specification "Retryable Writes" names these: the server is changing its role, shutting down or cannot be reached.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bson::{Bson, Document as Query, RawDocumentBuf, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
+use mongodb::error::ErrorKind;
 use mongodb::options::{FullDocumentType, ReadPreference, SelectionCriteria};
 use tokio::time::Instant;
 
@@ -21,12 +22,16 @@ use super::lease::Lease;
 use super::mend::{Id, Mender};
 use crate::document::{Document, Kind, OwnedValue, Value};
 use crate::patterns::copies::{Collection, Copies, Entry};
+use crate::service::mongo::is_passing;
 
 /// A busy stream is written down after at most so many changes.
 const BATCH: usize = 1000;
 /// How often a stream without changes that matter is written down: its token must not grow older than the
 /// oplog.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// Unauthorized, AuthenticationFailed: not the token's fault.
+const DENIED: [i32; 2] = [13, 18];
 
 /// The collections whose changes matter: the originals, then each that has copies.
 pub(super) fn watched(copies: &Copies) -> Vec<Collection> {
@@ -89,6 +94,7 @@ impl<'w> Stream<'w> {
             .transpose()
             .map_err(|error| Stop::HistoryLost(format!("the stored token cannot be read: {error}")))?;
         let documents = mender.client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
+        let resumes = token.is_some();
         let mut watch = documents
             .watch()
             .pipeline(pipeline(mender.copies, &sources))
@@ -97,7 +103,14 @@ impl<'w> Stream<'w> {
         if has_copies {
             watch = watch.full_document(FullDocumentType::UpdateLookup);
         }
-        Ok(Self { mender, number, sources, changes: watch.await?.with_type() })
+        let changes = watch.await.map_err(|error| match &*error.kind {
+            // Whatever else is wrong with the token, a stream without one will tell.
+            ErrorKind::Command(command) if resumes && !is_passing(&error) && !DENIED.contains(&command.code) => {
+                Stop::HistoryLost(error.kind.to_string())
+            }
+            _ => error.into(),
+        })?;
+        Ok(Self { mender, number, sources, changes: changes.with_type() })
     }
 
     /// Deals with changes as they come.
