@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use mongodb::Database;
-use support::driver::{all, code};
+use support::driver::{all, code, connect};
 use support::mongod::{Kind, Mongod};
 use support::proxy::Docward;
 
@@ -133,15 +133,75 @@ async fn copies_follow_whoever_renames_and_whichever_worker_dies() {
     let mut worker = Docward::start(mongod, &rules);
     worker.wait_for_log("all copies were checked");
     let standby = Docward::start(mongod, &rules);
-    let through = [&worker, &standby];
-    let through =
-        [through[0].client().await.database(direct.name()), through[1].client().await.database(direct.name())];
+    // Who talks to the killed one is not to wait for it.
+    let through = async |docward: &Docward| {
+        connect(&docward.address(), "serverSelectionTimeoutMS=500").await.database(direct.name())
+    };
+    let through = [through(&worker).await, through(&standby).await];
     assert!(works(&worker) && !works(&standby), "one is elected");
 
     rename_all(through, &direct, RENAMES, || worker.kill()).await;
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
     assert!(works(&standby), "the other one took over");
     assert!(!standby.log().iter().any(|line| line.contains("all copies were checked")), "and went on at the token");
+}
+
+/// The `_id`s of letters, all from person 1, with another name than this.
+async fn misnamed(letters: &Database, name: &str) -> u64 {
+    let other = doc! {"from_name": {"$ne": name}};
+    letters.collection::<Document>("letters").count_documents(other).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_that_slept_through_its_lease_does_no_harm() {
+    let mongod = Mongod::shared();
+    let client = mongod.client().await;
+    let database = mongod.fresh_database();
+    let (originals, letters) = (client.database(&database), client.database(&format!("{database}_mail")));
+    let people = originals.collection::<Document>("people");
+    let rename = async |name: &str| {
+        let named = doc! {"$set": {"name": name}};
+        people.update_one(doc! {"_id": 1}, named).upsert(true).await.unwrap();
+    };
+    let named = async |name: &str| {
+        let deadline = Instant::now() + WITHIN;
+        while misnamed(&letters, name).await > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(misnamed(&letters, name).await, 0, "letters that are not from {name}");
+    };
+    let many = (0..2000).map(|id| doc! {"_id": id, "from": 1, "from_name": "?"});
+    letters.collection("letters").insert_many(many).await.unwrap();
+    // In another database than the originals.
+    let rules = format!(
+        "version: 1
+rules:
+  - name: senders
+    namespace: {database}.people
+    copies: [{{ into: {database}_mail.letters, key: from, fields: {{ name: from_name }} }}]
+"
+    );
+    let sleeper = Docward::start(mongod, &rules);
+    rename("Ada").await;
+    sleeper.wait_for_log("all copies were checked");
+    named("Ada").await;
+    let standby = Docward::start(mongod, &rules);
+    // Falls asleep in the middle of its work.
+    for name in ["Grace", "Edsger", "Barbara"] {
+        rename(name).await;
+    }
+    sleeper.signal("STOP");
+    named("Barbara").await;
+    assert!(works(&standby), "the other one took over");
+    for name in ["Alan", "Emmy"] {
+        rename(name).await;
+    }
+    sleeper.signal("CONT");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    named("Emmy").await;
+    let leases = client.database("docward").collection::<Document>("leases");
+    let lease = leases.find_one(doc! {"_id": {"$regex": &database}}).await.unwrap().unwrap();
+    assert_eq!(lease.get_i64("fence").unwrap(), 2, "and keeps the lease");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

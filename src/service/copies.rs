@@ -128,10 +128,8 @@ impl Workers {
 /// Lets workers give their leases back, all at the same time.
 async fn stop(workers: Vec<Running>) {
     let tasks: Vec<_> = workers.into_iter().map(|Running { leash, task }| (drop(leash), task).1).collect();
-    for task in tasks {
-        // A lease that is not given back runs out by itself.
-        let _ = timeout(RELEASE, task).await;
-    }
+    // A lease that is not given back runs out by itself.
+    let _ = timeout(RELEASE, futures_util::future::join_all(tasks)).await;
 }
 
 fn enforced(rules: &RuleSet) -> impl Iterator<Item = Worker> {
