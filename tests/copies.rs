@@ -280,6 +280,7 @@ async fn references_are_written_with_their_copies() {
     let direct = mongod.client().await.database(&mongod.fresh_database());
     populate(&direct).await;
     let docward = Docward::start(mongod, &rule(direct.name(), "enforce"));
+    docward.wait_for_log("all copies were checked");
     let through = docward.client().await.database(direct.name());
     let people = through.collection::<Document>("people");
     let update = async |update: Document| people.update_one(doc! {"_id": 1}, update).await.map(|_| ());
@@ -295,6 +296,66 @@ async fn references_are_written_with_their_copies() {
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
     let letter = direct.collection::<Document>("letters").find_one(doc! {"_id": 501}).await.unwrap();
     assert_eq!(letter, Some(doc! {"_id": 501, "from": 7_i64, "from_name": "name 7"}));
+}
+
+#[tokio::test]
+async fn every_kind_of_change_is_followed() {
+    let mongod = Mongod::shared();
+    let database = mongod.client().await.database(&mongod.fresh_database());
+    let name = database.name();
+    let docward = Docward::start(
+        mongod,
+        &format!(
+            "version: 1
+rules:
+  - name: cards
+    namespace: {name}.people
+    copies: [{{ into: {name}.cards, key: of, fields: {{ address: at, job.title: says, tags: tags }} }}]
+"
+        ),
+    );
+    docward.wait_for_log("all copies were checked");
+    let people = database.collection::<Document>("people");
+    let cards = database.collection::<Document>("cards");
+    cards.insert_one(doc! {"_id": 1, "of": {"country": 1, "no": 2}}).await.unwrap();
+    // A second reference in an array, and a field where a document should be, must not stand in the way.
+    cards.insert_one(doc! {"_id": 2, "of": [{"country": 1, "no": 2}]}).await.unwrap();
+    let expect = async |card: Document| {
+        let mut expected = doc! {"_id": 1, "of": {"country": 1, "no": 2}};
+        expected.extend(card);
+        let mut stored = Document::new();
+        let deadline = Instant::now() + WITHIN;
+        while stored != expected && Instant::now() < deadline {
+            stored = cards.find_one(doc! {"_id": 1}).await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(stored, expected);
+    };
+    let id = doc! {"_id": {"country": 1, "no": 2}};
+    let mut person = id.clone();
+    person.extend(doc! {"address": {"city": "Turin", "$odd": 1}, "tags": ["a", "b", "c"]});
+    people.insert_one(&person).await.unwrap();
+    let odd = doc! {"city": "Turin", "$odd": 1};
+    expect(doc! {"at": &odd, "tags": ["a", "b", "c"]}).await;
+    let update = async |update: Document| people.update_one(id.clone(), update).await.unwrap();
+    update(doc! {"$set": {"address.city": "Paris"}}).await;
+    let paris = doc! {"city": "Paris", "$odd": 1};
+    expect(doc! {"at": &paris, "tags": ["a", "b", "c"]}).await;
+    update(doc! {"$set": {"job": {"title": "poet"}}}).await;
+    expect(doc! {"at": &paris, "tags": ["a", "b", "c"], "says": "poet"}).await;
+    update(doc! {"$pop": {"tags": 1}}).await;
+    expect(doc! {"at": &paris, "tags": ["a", "b"], "says": "poet"}).await;
+    people.update_one(id.clone(), vec![doc! {"$set": {"tags": ["a"]}}]).await.unwrap();
+    expect(doc! {"at": &paris, "tags": ["a"], "says": "poet"}).await;
+    update(doc! {"$unset": {"job": ""}, "$set": {"age": 3}}).await;
+    expect(doc! {"at": &paris, "tags": ["a"]}).await;
+    people.replace_one(id.clone(), doc! {"address": 7}).await.unwrap();
+    expect(doc! {"at": 7}).await;
+    people.delete_one(id.clone()).await.unwrap();
+    people.insert_one(doc! {"_id": 9, "address": 8}).await.unwrap();
+    cards.update_one(doc! {"_id": 2}, doc! {"$set": {"of": 9_i64}}).await.unwrap();
+    // The copy of the deleted one is left as it is.
+    expect(doc! {"at": 7}).await;
 }
 
 #[tokio::test]

@@ -215,10 +215,15 @@ pub(super) fn is_passing(error: &Error) -> bool {
         | ErrorKind::ConnectionPoolCleared { .. }
         | ErrorKind::DnsResolve { .. }
         | ErrorKind::Write(WriteFailure::WriteConcernError(_)) => true,
-        ErrorKind::Command(command) => PASSING_CODES.contains(&command.code),
+        ErrorKind::Command(command) => is_passing_code(command.code),
         _ => false,
     };
     passing || error.contains_label(RETRYABLE_WRITE_ERROR)
+}
+
+/// The same of a server's error code.
+pub(super) fn is_passing_code(code: i32) -> bool {
+    PASSING_CODES.contains(&code)
 }
 
 /// The specification "Retryable Writes" names these: the server is changing its role, shutting down or cannot be reached.

@@ -11,6 +11,7 @@ use mongodb::Client;
 use super::Stop;
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, document};
 use crate::patterns::copies::{Copies, Entry};
+use crate::service::mongo::is_passing_code;
 
 /// `_id`s in one question.
 const IDS: usize = 1000;
@@ -158,6 +159,9 @@ impl Mender<'_> {
         let errors = reply.get_array("writeErrors").ok().into_iter().flatten();
         let mut refused = 0;
         for error in errors.filter_map(|error| error.as_document()) {
+            if error.get_i32("code").is_ok_and(is_passing_code) {
+                return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
+            }
             refused += 1;
             let text = error.get_str("errmsg").unwrap_or_default();
             tracing::error!(rule = self.rule, "a copy in {} cannot be made true: {text}", entry.into);
