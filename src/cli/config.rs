@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 
+use crate::service::MongoService;
+
 /// Bytes of a configuration file; real ones have a few hundred.
 const MAX_LENGTH: usize = 64 * 1024;
+
+/// The deployment when neither a flag nor the file names one.
+const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
 
 /// What the file says; every key may be absent.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -36,6 +41,22 @@ impl ConfigFile {
         let folder = path.parent().unwrap_or(Path::new(""));
         file.rules.iter_mut().for_each(|rules| *rules = folder.join(&*rules));
         Ok(file)
+    }
+
+    pub(super) fn upstream(&self) -> &str {
+        self.upstream.as_deref().unwrap_or(UPSTREAM)
+    }
+
+    /// docward's own connection; made when it is first used.
+    ///
+    /// # Errors
+    /// Text that says what is wrong with the connection string.
+    pub(super) async fn connect(&self) -> Result<MongoService> {
+        let service = match &self.service {
+            Some(uri) => MongoService::parse(uri).await,
+            None => MongoService::parse_without_credentials(self.upstream()).await,
+        };
+        service.map_err(|error| anyhow!("--service: {}", error.kind))
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod repair;
 mod serve;
 
 use std::io::IsTerminal;
@@ -40,6 +41,8 @@ pub enum Command {
     Serve(serve::Arguments),
     /// Load rules as serve would, and say what is wrong with them.
     Check(check::Arguments),
+    /// Find copies that do not say what their original says, and mend them.
+    Repair(repair::Arguments),
 }
 
 impl Command {
@@ -48,6 +51,7 @@ impl Command {
         match self {
             Self::Serve(arguments) => serve::run(arguments),
             Self::Check(arguments) => check::run(&arguments),
+            Self::Repair(arguments) => repair::run(arguments),
         }
     }
 }
@@ -63,6 +67,11 @@ pub fn start_logging(format: LogFormat) {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
+}
+
+fn fail(message: &str, code: u8) -> ExitCode {
+    eprintln!("docward: {message}");
+    ExitCode::from(code)
 }
 
 /// Loads rule files and folders; prints what is wrong with them to stderr.

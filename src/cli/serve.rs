@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::config::ConfigFile;
-use super::{EXIT_USAGE, load_rules};
+use super::{EXIT_USAGE, fail, load_rules};
 use crate::patterns::RuleSet;
 use crate::proxy::{Config, Proxy, Upstream};
-use crate::service::{MongoService, Service};
+use crate::service::{MongoService, copies};
 
-/// Defaults of what neither a flag nor the configuration file says.
+/// Where to listen when neither a flag nor the configuration file says.
 const LISTEN: &str = "127.0.0.1:27018";
-const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
 
 /// As typed.
 #[derive(Debug, Args)]
@@ -82,25 +82,14 @@ fn settings(arguments: Arguments) -> Result<ConfigFile> {
     })
 }
 
-fn fail(message: &str, code: u8) -> ExitCode {
-    eprintln!("docward: {message}");
-    ExitCode::from(code)
-}
-
 async fn configure(settings: &ConfigFile) -> Result<(Config, MongoService)> {
-    let uri = settings.upstream.as_deref().unwrap_or(UPSTREAM);
-    let upstream = Upstream::parse(uri).await.context("--upstream")?;
-    let service = match &settings.service {
-        Some(uri) => MongoService::parse(uri).await,
-        None => MongoService::parse_without_credentials(uri).await,
-    };
+    let upstream = Upstream::parse(settings.upstream()).await.context("--upstream")?;
     let config = Config {
         listen: resolve(settings.listen.as_deref().unwrap_or(LISTEN))?,
         advertise: settings.advertise.as_deref().map(host_name).transpose()?,
         upstream,
     };
-    let service = service.map_err(|error| anyhow!("--service: {}", error.kind))?;
-    Ok((config, service))
+    Ok((config, settings.connect().await?))
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr> {
@@ -123,24 +112,29 @@ fn host_name(advertise: &str) -> Result<String> {
     Ok(advertise.to_owned())
 }
 
-async fn serve(config: Config, rules: Arc<RuleSet>, service: impl Service) -> Result<()> {
+async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let proxy = Proxy::bind(config, Arc::new(ArcSwap::new(rules)), Arc::new(service)).await?;
+    let rules = Arc::new(ArcSwap::new(rules));
+    let service = Arc::new(service);
+    let proxy = Proxy::bind(config, rules.clone(), service.clone()).await?;
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
         writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
     }
     stdout.flush().context("cannot print to stdout")?;
     drop(stdout);
-    proxy
-        .serve(async {
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-            }
-        })
-        .await;
+    let (draining, drained) = oneshot::channel::<()>();
+    let shutdown = async {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+        }
+        drop(draining);
+    };
+    // Another process goes on with the copies at once, while connections here still drain.
+    let copies = copies::keep(&service, rules, async { _ = drained.await });
+    tokio::join!(proxy.serve(shutdown), copies);
     Ok(())
 }

@@ -7,7 +7,6 @@ use super::judge::{asks_for_users, bench, judge_batch};
 use super::plan::{Plan, Refuse, Step, reject_command, unreadable, with_fields, write_with_fields};
 use crate::command::{Batch, Command, Form, classify, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
-use crate::patterns::Context;
 
 const PLACE: &str = "the explained command";
 
@@ -33,8 +32,8 @@ impl<'f> Plan<'f> {
             Some(form) => {
                 let mut batch = Batch::read(&inner, form).map_err(unreadable)?;
                 batch.body_changes = changes;
-                let context = Context { now: self.now.milliseconds, comment: inner.body.get("comment") };
-                let judged = judge_batch(&batch, &[bench], &context, &mut self.observations);
+                let comment = inner.body.get("comment");
+                let judged = judge_batch(&batch, &[bench], self.now, comment, &mut self.observations);
                 if let Some((refused, judged)) =
                     judged.iter().find_map(|j| j.refused.as_ref().map(|refused| (refused, j)))
                 {

@@ -3,9 +3,10 @@
 
 use smallvec::SmallVec;
 
-use super::Session;
 use super::observation::{Observations, Said};
+use super::{Now, Session};
 use crate::command::{Batch, Namespace, Statement};
+use crate::document::Value;
 use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
 
@@ -84,20 +85,22 @@ fn stance(rule: &Rule, session: &Session) -> Stance {
 pub(super) fn judge_batch<'r, 'a>(
     batch: &Batch<'a>,
     benches: &[Bench<'r>],
-    context: &Context<'_>,
+    now: Now,
+    comment: Option<Value<'_>>,
     observations: &mut Observations,
 ) -> Vec<Judged<'r, 'a>> {
     let none = Bench::new();
     let judge = |statement: &Statement<'a>| {
         let bench = benches.get(statement.namespace).unwrap_or(&none);
-        judge_statement(statement, batch.namespace(statement), bench, context, observations)
+        let namespace = batch.namespace(statement);
+        let context = Context { now: now.milliseconds, comment, namespace };
+        judge_statement(statement, bench, &context, observations)
     };
     batch.statements.iter().map(judge).collect()
 }
 
 fn judge_statement<'r, 'a>(
     statement: &Statement<'a>,
-    namespace: Namespace<'_>,
     bench: &Bench<'r>,
     context: &Context<'_>,
     observations: &mut Observations,
@@ -107,7 +110,7 @@ fn judge_statement<'r, 'a>(
     for (rule, stance) in bench {
         let verdict = rule.pattern.judge(&judged.statement, context);
         if let Some((said, reason)) = heard(&verdict, rule, *stance) {
-            observations.note(rule, &namespace, said, reason);
+            observations.note(rule, &context.namespace, said, reason);
         }
         if *stance != Stance::Enforce {
             continue;

@@ -15,7 +15,7 @@ use crate::command::{
     map_reduce_target, output_targets, rename_targets,
 };
 use crate::document::{Document, Kind, OwnedValue, Value, Writer};
-use crate::patterns::{CommandVerdict, Context, Rejection, Rule, RuleSet, WholeCommand};
+use crate::patterns::{CommandVerdict, Rejection, Rule, RuleSet, WholeCommand};
 use crate::rules::{Mode, Unguardable};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
@@ -200,8 +200,8 @@ impl<'f> Plan<'f> {
                 ControlFlow::Break(step) => return Ok(step),
             }
         }
-        let context = Context { now: self.now.milliseconds, comment: command.body.get("comment") };
-        let judged = judge_batch(&batch, &benches, &context, &mut self.observations);
+        let comment = command.body.get("comment");
+        let judged = judge_batch(&batch, &benches, self.now, comment, &mut self.observations);
         let mut job = Box::new(BatchJob::new(command, batch, judged));
         let step = job.next(Input::Start, &mut self.observations);
         self.state = State::Writing(job);

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod bucket;
+pub mod copies;
 mod defaults;
 mod deny;
 pub(crate) mod filter;
@@ -17,11 +18,12 @@ mod timestamps;
 mod together;
 mod touch;
 
-use crate::command::{Class, Operation, Statement, code};
+use crate::command::{Class, Namespace, Operation, Statement, code};
 use crate::document::{Document, OwnedValue, Path, Value};
-use crate::rules::{self, Claim, Code, Located, MapReader, Node, ReadContext};
+use crate::rules::{self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
 use bounds::Bounds;
 use bucket::Bucket;
+use copies::Copies;
 use defaults::Defaults;
 use deny::Deny;
 use queue::Queue;
@@ -40,6 +42,7 @@ pub type Rule = rules::Rule<Pattern>;
 pub enum Pattern {
     Bounds(Bounds),
     Bucket(Bucket),
+    Copies(Copies),
     Defaults(Defaults),
     Deny(Deny),
     Queue(Queue),
@@ -125,6 +128,8 @@ pub struct Context<'c> {
     pub now: i64,
     /// The command's `comment`.
     pub comment: Option<Value<'c>>,
+    /// Where the statement writes; a rule may judge several namespaces.
+    pub namespace: Namespace<'c>,
 }
 
 /// A command on a guarded collection, for rules about reads and about options.
@@ -150,6 +155,7 @@ pub enum Phase {
     Deny,
     Replacement,
     Together,
+    Copies,
     Bounds,
     Queue,
     Bucket,
@@ -175,6 +181,11 @@ pub trait Judge {
         Vec::new()
     }
 
+    /// Namespaces besides the rule's own whose statements it judges too.
+    fn also_judges(&self) -> Vec<NamespacePattern> {
+        Vec::new()
+    }
+
     /// What becomes of a statement.
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
@@ -195,6 +206,7 @@ impl std::ops::Deref for Pattern {
         match self {
             Self::Bounds(pattern) => pattern,
             Self::Bucket(pattern) => pattern,
+            Self::Copies(pattern) => pattern,
             Self::Defaults(pattern) => pattern,
             Self::Deny(pattern) => pattern,
             Self::Queue(pattern) => pattern,
@@ -207,12 +219,24 @@ impl std::ops::Deref for Pattern {
 }
 
 impl rules::Pattern for Pattern {
-    const NAMES: &'static [&'static str] =
-        &["replacement", "timestamps", "sequence", "bounds", "together", "queue", "bucket", "deny", "defaults"];
+    const NAMES: &'static [&'static str] = &[
+        "replacement",
+        "timestamps",
+        "sequence",
+        "bounds",
+        "together",
+        "queue",
+        "bucket",
+        "copies",
+        "deny",
+        "defaults",
+    ];
 
     fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        if name == "together" {
-            return Together::read(settings, context).map(Self::Together);
+        match name {
+            "copies" => return Copies::read(settings, context).map(Self::Copies),
+            "together" => return Together::read(settings, context).map(Self::Together),
+            _ => {}
         }
         let mut reader = context.map(settings)?;
         let pattern = match name {
@@ -244,6 +268,14 @@ impl rules::Pattern for Pattern {
 
     fn claims(&self) -> Vec<Claim> {
         Judge::claims(&**self)
+    }
+
+    fn also_judges(&self) -> Vec<NamespacePattern> {
+        Judge::also_judges(&**self)
+    }
+
+    fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {
+        copies::contradictions(rules)
     }
 }
 

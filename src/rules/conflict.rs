@@ -21,6 +21,7 @@ pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) 
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_speakers(&active, found);
     check_claims(&active, found);
+    found.extend(P::contradictions(&active));
 }
 
 fn check_names<P>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {

@@ -6,7 +6,7 @@
 //! few probes whatever the number of rules, nothing is allocated, and nothing is remembered that a
 //! client could make grow. It deals in rule numbers; `set.rs` puts the rules to them.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
@@ -49,7 +49,7 @@ impl Index {
     /// `speakers` are all rules by number, `namespaces` the patterns of those that take part.
     pub(super) fn new<'p>(
         speakers: Vec<Speaker>,
-        namespaces: impl IntoIterator<Item = (RuleId, &'p NamespacePattern)>,
+        namespaces: impl IntoIterator<Item = (RuleId, Cow<'p, NamespacePattern>)>,
     ) -> Self {
         let mut index = Self { speakers, ..Self::default() };
         let mut exact: HashMap<ExactName, SmallVec<[Match; 8]>, RandomState> = HashMap::default();
@@ -61,7 +61,7 @@ impl Index {
                     let name = ExactName::new(database, collection);
                     exact.entry(name).or_default().push(Match { rule, rank });
                 }
-                None => index.globs.add(GlobRule { pattern: pattern.clone(), found: Match { rule, rank } }),
+                None => index.globs.add(GlobRule { pattern: pattern.into_owned(), found: Match { rule, rank } }),
             }
         }
         for (name, mut matches) in exact {

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::context::{Located, ReadContext};
+use super::diagnostic::Diagnostic;
 use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::Node;
@@ -31,6 +32,18 @@ pub trait Pattern: Sized + Send + Sync + 'static {
 
     /// The fields that no other rule on the same namespace may claim too.
     fn claims(&self) -> Vec<Claim>;
+
+    /// Namespaces besides the rule's own whose statements it sees too.
+    fn also_judges(&self) -> Vec<NamespacePattern> {
+        Vec::new()
+    }
+
+    /// What rules have against each other beyond claims on one namespace. `rules` are all but the
+    /// disabled ones.
+    fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {
+        let _ = rules;
+        Vec::new()
+    }
 }
 
 /// A field that a rule wants for itself.

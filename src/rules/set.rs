@@ -3,6 +3,7 @@
 //! A [`RuleSet`] is made whole or not at all, never changes, and is swapped as one on a reload.
 //! It knows files only as text (`files.rs` reads them) and patterns only as [`Pattern`].
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
@@ -10,6 +11,7 @@ use super::conflict;
 use super::diagnostic::{Diagnostic, Report};
 use super::envelope;
 use super::index::{Found, Index, RuleIds, Speaker};
+use super::namespace::NamespacePattern;
 use super::rule::{Mode, Pattern, Rule, RuleId};
 use super::source::{Source, Sources};
 
@@ -189,9 +191,13 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-fn namespaces<P>(rules: &[Rule<P>]) -> impl Iterator<Item = (RuleId, &super::namespace::NamespacePattern)> {
+fn namespaces<P: Pattern>(rules: &[Rule<P>]) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
     let active = rules.iter().filter(|rule| rule.mode != Mode::Disabled);
-    active.flat_map(|rule| rule.namespaces.iter().map(|one| (rule.id, &one.value)))
+    active.flat_map(|rule| {
+        let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
+        let further = rule.pattern.also_judges().into_iter().map(Cow::Owned);
+        own.chain(further).map(|namespace| (rule.id, namespace))
+    })
 }
 
 #[cfg(test)]

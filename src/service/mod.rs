@@ -1,10 +1,11 @@
-//! What docward asks mongod by itself, as its own user and through the official driver: numbers of counters
-//! and the largest value of a field.
+//! What docward asks and does at mongod by itself, as its own user and through the official driver: numbers
+//! of counters, the largest value of a field, copies kept true.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
-//! numbers, [`mongo`] talks to the server.
+//! numbers, [`mongo`] talks to the server, [`copies`] works in the background.
 
 mod allocator;
+pub mod copies;
 mod mongo;
 
 use std::pin::Pin;

@@ -33,7 +33,7 @@ pub struct MongoService {
 }
 
 #[derive(Debug)]
-struct Server {
+pub(super) struct Server {
     options: ClientOptions,
     client: OnceCell<Client>,
 }
@@ -61,6 +61,11 @@ impl MongoService {
         options.app_name.get_or_insert_with(|| "docward".to_owned());
         let server = Arc::new(Server { options, client: OnceCell::new() });
         Self { allocator: Allocator::new(server.clone()), server }
+    }
+
+    /// The connection, for what is asked over a longer time.
+    pub(super) fn server(&self) -> Arc<Server> {
+        self.server.clone()
     }
 }
 
@@ -94,7 +99,7 @@ impl Store for Server {
 }
 
 impl Server {
-    async fn client(&self) -> Result<&Client, LookupError> {
+    pub(super) async fn client(&self) -> Result<&Client, LookupError> {
         let connect = || async { Client::with_options(self.options.clone()) };
         let client = self.client.get_or_try_init(connect).await;
         client.map_err(|error| sorted(&error, "docward's service connection"))
@@ -198,21 +203,27 @@ fn is_not_a_number(error: &Error) -> bool {
 
 /// Whether trying again can help decides between the two.
 fn sorted(error: &Error, place: &str) -> LookupError {
+    let text = format!("{place}: {}", error.kind);
+    if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Refused(text) }
+}
+
+/// Whether the network or a change of the server's role is to blame, and trying again can help.
+pub(super) fn is_passing(error: &Error) -> bool {
     let passing = match &*error.kind {
         ErrorKind::Io(_)
         | ErrorKind::ServerSelection { .. }
         | ErrorKind::ConnectionPoolCleared { .. }
         | ErrorKind::DnsResolve { .. }
         | ErrorKind::Write(WriteFailure::WriteConcernError(_)) => true,
-        ErrorKind::Command(command) => PASSING_CODES.contains(&command.code),
+        ErrorKind::Command(command) => is_passing_code(command.code),
         _ => false,
     };
-    let text = format!("{place}: {}", error.kind);
-    if passing || error.contains_label(RETRYABLE_WRITE_ERROR) {
-        LookupError::Unavailable(text)
-    } else {
-        LookupError::Refused(text)
-    }
+    passing || error.contains_label(RETRYABLE_WRITE_ERROR)
+}
+
+/// The same of a server's error code.
+pub(super) fn is_passing_code(code: i32) -> bool {
+    PASSING_CODES.contains(&code)
 }
 
 /// The specification "Retryable Writes" names these: the server is changing its role, shutting down or cannot be reached.

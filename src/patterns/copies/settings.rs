@@ -1,0 +1,194 @@
+//! What the user writes under `copies`, read strictly.
+//!
+//! The rule's namespace holds the originals; each entry names a collection whose documents carry copies. What
+//! rules of this pattern have against each other is checked in `contradictions.rs`.
+
+use std::fmt;
+
+use crate::command::Namespace;
+use crate::document::Path;
+use crate::patterns::located_path;
+use crate::rules::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Copies {
+    pub originals: Collection,
+    /// At least one.
+    pub entries: Vec<Entry>,
+}
+
+/// Documents that carry copies: those of `into` whose `key` equals an original's `_id`.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub into: Collection,
+    pub key: Path,
+    /// At least one; no copied field overlaps another or the key.
+    pub fields: Vec<Field>,
+}
+
+/// A field of the original and where its copy is.
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub original: Path,
+    pub copied: Path,
+    pub(super) span: Span,
+}
+
+/// One collection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Collection {
+    pub database: String,
+    pub name: String,
+    pub(super) pattern: NamespacePattern,
+}
+
+/// The same for equal settings: it names what has been propagated.
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.originals)?;
+        for entry in &self.entries {
+            write!(f, " -> {} by {}", entry.into, entry.key)?;
+            for field in &entry.fields {
+                write!(f, ", {} as {}", field.original, field.copied)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pattern.fmt(f)
+    }
+}
+
+impl Collection {
+    fn new(pattern: &NamespacePattern) -> Option<Self> {
+        let (database, name) = pattern.exact()?;
+        Some(Self { database: database.to_owned(), name: name.to_owned(), pattern: pattern.clone() })
+    }
+
+    pub(super) fn is(&self, namespace: Namespace<'_>) -> bool {
+        self.database == namespace.database && self.name == namespace.collection
+    }
+}
+
+impl Copies {
+    pub(in crate::patterns) fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        let originals = read_originals(context);
+        let listed = match &settings.value {
+            Value::List(listed) if !listed.is_empty() => listed,
+            _ => {
+                let mistake = Diagnostic::error(
+                    Code::WrongType,
+                    settings.span,
+                    "`copies` must be a list of collections with copies",
+                );
+                context.push(mistake.help("write `- { into: DB.COLLECTION, key: FIELD, fields: { FIELD: COPY } }`"));
+                return None;
+            }
+        };
+        let entries: Vec<_> = listed.iter().map(|entry| read_entry(entry, context)).collect();
+        let copies = Self { originals: originals?, entries: entries.into_iter().collect::<Option<_>>()? };
+        copies.check_apart(context).then_some(copies)
+    }
+
+    /// Whether no two copies want one place.
+    fn check_apart(&self, context: &mut ReadContext<'_>) -> bool {
+        let all = || self.entries.iter().flat_map(|entry| entry.fields.iter().map(move |field| (entry, field)));
+        for (at, (entry, field)) in all().enumerate() {
+            let mut earlier = all().take(at).filter(|(other, _)| other.into == entry.into);
+            let overlapping = earlier.find(|(_, other)| other.copied.overlaps(field.copied.as_str().as_bytes()));
+            if let Some((_, other)) = overlapping {
+                let message = format!("the copied fields `{}` and `{}` overlap", other.copied, field.copied);
+                let mistake = Diagnostic::error(Code::ConflictingSettings, field.span, message);
+                context.push(mistake.label(other.span, "the other one"));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn read_originals(context: &mut ReadContext<'_>) -> Option<Collection> {
+    // Nothing is left of namespaces that are wrong themselves.
+    let (first, more) = context.namespaces().split_first()?;
+    if let (true, Some(originals)) = (more.is_empty(), Collection::new(first)) {
+        return Some(originals);
+    }
+    let message = "`copies` needs one collection with the originals, without `*`";
+    let mistake = Diagnostic::error(Code::ConflictingSettings, first.span, message);
+    context.push(mistake.help("write a rule for each collection of originals"));
+    None
+}
+
+fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
+    let mut reader = context.map(node)?;
+    let into = reader.required_text("into").and_then(|text| read_collection(&mut reader, &text));
+    let key = reader.required_text("key").and_then(|text| located_path(reader.context(), text));
+    let fields = read_fields(&mut reader);
+    reader.finish();
+    let (into, key, fields) = (into?, key?, fields?);
+    if key.root() == "_id" {
+        let message = "the key cannot be `_id`: a document says by another field whose copy it has";
+        context.error(Code::InvalidValue, key.span, message);
+        return None;
+    }
+    if let Some(field) = fields.iter().find(|field| field.copied.overlaps(key.as_str().as_bytes())) {
+        let message = format!("the copied field `{}` overlaps the key `{}`", field.copied, key.value);
+        let mistake = Diagnostic::error(Code::ConflictingSettings, field.span, message);
+        context.push(mistake.label(key.span, "the key"));
+        return None;
+    }
+    Some(Entry { into, key: key.value, fields })
+}
+
+fn read_collection(reader: &mut MapReader<'_, '_, '_>, text: &Located<String>) -> Option<Collection> {
+    match NamespacePattern::parse(text) {
+        Ok(pattern) => {
+            let collection = Collection::new(&pattern);
+            if collection.is_none() {
+                let message = format!("`into` is one collection; `{}` stands for several", text.value);
+                reader.context().error(Code::InvalidNamespace, text.span, message);
+            }
+            collection
+        }
+        Err(error) => {
+            let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
+            mistake.help = error.help();
+            reader.context().push(mistake);
+            None
+        }
+    }
+}
+
+/// `{ ORIGINAL: COPY }`
+fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Vec<Field>> {
+    let node = reader.required_node("fields")?;
+    let context = reader.context();
+    let Value::Map(pairs) = &node.value else {
+        let message = "`fields` must be a mapping from fields of the original to their copies";
+        context.error(Code::WrongType, node.span, message);
+        return None;
+    };
+    if pairs.is_empty() {
+        context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
+        return None;
+    }
+    let read = |(key, value): &(crate::rules::Key, Node)| {
+        let original = located_path(context, Located { value: key.text.clone(), span: key.span });
+        let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
+        let (original, copied) = (original?, copied?);
+        for field in [&original, &copied] {
+            if field.root() == "_id" {
+                context.error(Code::InvalidValue, field.span, "`_id` never changes; its copy is the key");
+                return None;
+            }
+        }
+        Some(Field { original: original.value, copied: copied.value, span: copied.span })
+    };
+    // All are read before one that is wrong ends it.
+    let fields: Vec<_> = pairs.iter().map(read).collect();
+    fields.into_iter().collect()
+}

@@ -1,0 +1,259 @@
+//! The changes of one collection, originals or copies or both: a change stream, what of it matters, and the
+//! token that says how far it has been dealt with.
+//!
+//! The server sends only changes that touch a field some entry names, each with the `_id`s of the originals to
+//! be looked at. Tokens are stored after the copies are written: a change may be seen twice, never not at all.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bson::{Bson, Document as Query, RawDocumentBuf, doc};
+use mongodb::change_stream::ChangeStream;
+use mongodb::change_stream::event::ResumeToken;
+use mongodb::error::ErrorKind;
+use mongodb::options::{FullDocumentType, ReadPreference, SelectionCriteria};
+use tokio::time::Instant;
+
+use super::Stop;
+use super::lease::Lease;
+use super::mend::{Id, Mender};
+use crate::document::{Document, Kind, OwnedValue, Value};
+use crate::patterns::copies::{Collection, Copies, Entry};
+use crate::service::mongo::is_passing;
+
+/// A busy stream is written down after at most so many changes.
+const BATCH: usize = 1000;
+/// How often a stream without changes that matter is written down: its token must not grow older than the
+/// oplog.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Unauthorized, AuthenticationFailed: not the token's fault.
+const DENIED: [i32; 2] = [13, 18];
+
+/// The collections whose changes matter: the originals, then each that has copies.
+pub(super) fn watched(copies: &Copies) -> Vec<Collection> {
+    let mut collections = vec![copies.originals.clone()];
+    for entry in &copies.entries {
+        if !collections.contains(&entry.into) {
+            collections.push(entry.into.clone());
+        }
+    }
+    collections
+}
+
+/// One of these streams, open.
+pub(super) struct Stream<'w> {
+    mender: &'w Mender<'w>,
+    /// Its place among [`watched`].
+    number: usize,
+    /// What the `ids` of a change stand for, in their order.
+    sources: Vec<Source<'w>>,
+    changes: ChangeStream<RawDocumentBuf>,
+}
+
+/// Where an `_id` in a change comes from.
+#[derive(Clone, Copy)]
+enum Source<'w> {
+    /// The changed document is an original.
+    Original,
+    /// It is a copy by this entry.
+    Copy(&'w Entry),
+}
+
+/// Changes not yet dealt with.
+#[derive(Default)]
+struct Batch<'w> {
+    changes: usize,
+    /// Originals whose copies are to be checked everywhere.
+    originals: HashMap<Id, OwnedValue>,
+    /// Single copies to be checked, by the original's `_id`.
+    copies: HashMap<Id, Vec<(&'w Entry, OwnedValue)>>,
+    ids: Vec<OwnedValue>,
+    /// The time of the last change.
+    time: Option<OwnedValue>,
+    token: Option<Bson>,
+}
+
+impl<'w> Stream<'w> {
+    /// Begins after `token`, or now.
+    pub(super) async fn open(
+        mender: &'w Mender<'w>,
+        collection: &Collection,
+        number: usize,
+        token: Option<Bson>,
+    ) -> Result<Self, Stop> {
+        let entries = mender.copies.entries.iter().filter(|entry| entry.into == *collection);
+        let original = (*collection == mender.copies.originals).then_some(Source::Original);
+        let sources: Vec<_> = original.into_iter().chain(entries.map(Source::Copy)).collect();
+        let has_copies = sources.iter().any(|source| matches!(source, Source::Copy(_)));
+        let token: Option<ResumeToken> = token
+            .map(bson::deserialize_from_bson)
+            .transpose()
+            .map_err(|error| Stop::HistoryLost(format!("the stored token cannot be read: {error}")))?;
+        let documents = mender.client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
+        let resumes = token.is_some();
+        let mut watch = documents
+            .watch()
+            .pipeline(pipeline(mender.copies, &sources))
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .resume_after(token);
+        if has_copies {
+            watch = watch.full_document(FullDocumentType::UpdateLookup);
+        }
+        let changes = watch.await.map_err(|error| match &*error.kind {
+            // Whatever else is wrong with the token, a stream without one will tell.
+            ErrorKind::Command(command) if resumes && !is_passing(&error) && !DENIED.contains(&command.code) => {
+                Stop::HistoryLost(error.kind.to_string())
+            }
+            _ => error.into(),
+        })?;
+        Ok(Self { mender, number, sources, changes: changes.with_type() })
+    }
+
+    /// Deals with changes as they come.
+    pub(super) async fn follow(mut self, lease: &Lease) -> Result<Infallible, Stop> {
+        let mut batch = Batch::default();
+        let mut idle_since = None;
+        loop {
+            let found = {
+                let mut next = pin!(self.changes.next_if_any());
+                // What the server sent together is dealt with together, while it is asked for more.
+                match futures_util::poll!(&mut next) {
+                    Poll::Ready(found) => found,
+                    Poll::Pending => {
+                        deal_with(self.mender, self.number, &mut batch, lease).await?;
+                        next.await
+                    }
+                }
+            }?;
+            match found {
+                Some(change) => batch.add(&change, &self.sources)?,
+                None if !self.changes.is_alive() => {
+                    return Err(Stop::HistoryLost("the stream of changes has ended".to_owned()));
+                }
+                None if batch.changes == 0 && idle_since.is_none_or(|since: Instant| since.elapsed() > IDLE) => {
+                    if let Some(token) = self.changes.resume_token() {
+                        let token = bson::serialize_to_bson(&token);
+                        let token = token.map_err(|error| Stop::Failed(format!("a resume token: {error}")))?;
+                        lease.store_token(self.number, token).await?;
+                    }
+                    idle_since = Some(Instant::now());
+                }
+                None => {}
+            }
+            if batch.changes >= BATCH {
+                deal_with(self.mender, self.number, &mut batch, lease).await?;
+            }
+        }
+    }
+}
+
+async fn deal_with(mender: &Mender<'_>, number: usize, batch: &mut Batch<'_>, lease: &Lease) -> Result<(), Stop> {
+    let batch = std::mem::take(batch);
+    let originals = mender.originals(&batch.ids, batch.time.as_ref()).await?;
+    let mut work = mender.work();
+    for (id, original) in &originals {
+        let alone = batch.copies.get(id);
+        // One that nobody asked for by this spelling of its _id is one that the server finds equal.
+        if batch.originals.contains_key(id) || alone.is_none() {
+            mender.copies.entries.iter().for_each(|entry| work.add(entry, original, None));
+        } else {
+            alone.into_iter().flatten().for_each(|(entry, copy)| work.add(entry, original, Some(copy)));
+        }
+    }
+    let written = work.write().await?;
+    if batch.changes > 0 {
+        tracing::debug!(rule = mender.rule, changes = batch.changes, copies = written.changed, "changes were followed");
+    }
+    match batch.token {
+        Some(token) => lease.store_token(number, token).await,
+        None => Ok(()),
+    }
+}
+
+impl<'w> Batch<'w> {
+    fn add(&mut self, change: &RawDocumentBuf, sources: &[Source<'w>]) -> Result<(), Stop> {
+        let malformed = || Stop::Failed("a change cannot be read".to_owned());
+        let document = Document::parse(change.as_bytes()).map_err(|_| malformed())?;
+        let kind = document.get("operationType").and_then(Value::as_str).ok_or_else(malformed)?;
+        if !["insert", "update", "replace"].contains(&kind) {
+            return Err(Stop::HistoryLost(format!("a collection has seen a {kind}")));
+        }
+        let token = change.get("_id").ok().flatten().ok_or_else(malformed)?;
+        self.token = Some(Bson::try_from(token).map_err(|_| malformed())?);
+        self.time = document.get("clusterTime").map(OwnedValue::from);
+        self.changes += 1;
+        let copy = document.get("document").ok_or_else(malformed)?;
+        let ids = document.get("ids").and_then(Value::as_array).ok_or_else(malformed)?;
+        for (id, source) in ids.values().zip(sources) {
+            if !is_reference(id) {
+                continue;
+            }
+            match source {
+                Source::Original => {
+                    self.originals.insert(Id::from(id), id.into());
+                }
+                Source::Copy(entry) => {
+                    let copies = self.copies.entry(Id::from(id)).or_default();
+                    copies.push((entry, copy.into()));
+                }
+            }
+            self.ids.push(id.into());
+        }
+        Ok(())
+    }
+}
+
+/// What can be an original's `_id` and a key that points to it.
+fn is_reference(id: Value<'_>) -> bool {
+    !matches!(id.kind, Kind::Null | Kind::Undefined | Kind::Array | Kind::Regex)
+}
+
+/// Changes that touch a field we know, each as its `document`'s `_id` and the `ids` of originals.
+fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
+    let mut fields = Vec::new();
+    let mut ids = Vec::new();
+    for source in sources {
+        match source {
+            Source::Original => {
+                fields.extend(copies.entries.iter().flat_map(|entry| &entry.fields).map(|field| &field.original));
+                ids.push("$documentKey._id".to_owned());
+            }
+            Source::Copy(entry) => {
+                fields.push(&entry.key);
+                fields.extend(entry.fields.iter().map(|field| &field.copied));
+                ids.push(format!("$fullDocument.{}", entry.key));
+            }
+        }
+    }
+    // What an update changed, as paths: one of ours, around one, or inside one.
+    let list = |path: &str| doc! {"$ifNull": [path, []]};
+    let changed = doc! {"$concatArrays": [
+        {"$map": {"input": {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", {}]}}, "in": "$$this.k"}},
+        list("$updateDescription.removedFields"),
+        {"$map": {"input": list("$updateDescription.truncatedArrays"), "in": "$$this.field"}},
+    ]};
+    let paths = fields.iter().map(|field| field.as_str());
+    let around: Vec<Bson> = paths.clone().flat_map(with_parents).map(Bson::from).collect();
+    let inside = paths.map(|path| doc! {"$eq": [{"$indexOfBytes": ["$$this", {"$literal": format!("{path}.")}]}, 0]});
+    let mut touches = vec![doc! {"$in": ["$$this", {"$literal": around}]}];
+    touches.extend(inside);
+    let touched = doc! {"$anyElementTrue": [{"$map": {"input": changed, "in": {"$or": touches}}}]};
+    vec![
+        doc! {"$match": {"$or": [{"operationType": {"$nin": ["update", "delete"]}}, {"$and": [
+            {"operationType": "update"}, {"$expr": touched},
+        ]}]}},
+        doc! {"$project": {
+            "operationType": 1, "ns": 1, "clusterTime": 1, "document": "$documentKey._id", "ids": ids,
+        }},
+    ]
+}
+
+/// `a.b.c`: itself, `a` and `a.b`.
+fn with_parents(path: &str) -> impl Iterator<Item = String> {
+    let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
+    ends.filter_map(|end| path.get(..end).map(str::to_owned)).collect::<Vec<_>>().into_iter()
+}
