@@ -2,7 +2,9 @@
 
 mod check;
 mod config;
+mod connection;
 mod repair;
+mod reset_clock;
 mod serve;
 
 use std::io::IsTerminal;
@@ -43,6 +45,8 @@ pub enum Command {
     Check(check::Arguments),
     /// Find copies that do not say what their original says, and mend them.
     Repair(repair::Arguments),
+    /// Forget the stamps of a timestamps rule, so that the next write wins.
+    ResetClock(reset_clock::Arguments),
 }
 
 impl Command {
@@ -52,6 +56,7 @@ impl Command {
             Self::Serve(arguments) => serve::run(arguments),
             Self::Check(arguments) => check::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),
+            Self::ResetClock(arguments) => reset_clock::run(arguments),
         }
     }
 }

@@ -3,15 +3,13 @@
 //! For copies that were written while no docward ran, or to see with `--dry-run` what a rule would find. The
 //! work is done by `service::copies::repair`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use clap::Args;
 
-use super::config::ConfigFile;
-use super::{EXIT_USAGE, fail, load_rules};
+use super::connection::{Connection, rule};
+use super::{EXIT_USAGE, fail};
 use crate::patterns::copies::Copies;
 use crate::patterns::{Pattern, RuleSet};
 use crate::service::copies::repair;
@@ -28,43 +26,17 @@ pub struct Arguments {
     /// Count stale copies, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// YAML file as serve takes it; a flag wins.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI")]
-    upstream: Option<String>,
-    /// Connection string to work with [default: upstream, without its credentials].
-    #[arg(long, value_name = "URI")]
-    service: Option<String>,
-    /// Rule file, or folder of them; may be repeated.
-    #[arg(long, value_name = "PATH")]
-    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 /// 0 when all copies could be looked at and, without `--dry-run`, every stale one was mended; else 1.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let (rule, dry_run) = (arguments.rule.clone(), arguments.dry_run);
-    let settings = match settings(arguments) {
-        Ok(settings) => settings,
-        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
-    };
-    let rules = match load_rules(&settings.rules) {
-        Ok(rules) => rules,
-        Err(code) => return code,
-    };
-    let copies = match find(&rules, &rule) {
-        Ok(copies) => copies,
-        Err(text) => return fail(&text, EXIT_USAGE),
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
-    };
-    runtime.block_on(async {
-        let service = match settings.connect().await {
-            Ok(service) => service,
-            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    let Arguments { rule, dry_run, connection } = arguments;
+    connection.run(async |rules, service| {
+        let copies = match find(&rules, &rule) {
+            Ok(copies) => copies,
+            Err(text) => return fail(&text, EXIT_USAGE),
         };
         let mut printed = Instant::now();
         let progress = |counts: &repair::Counts| {
@@ -84,24 +56,9 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
-/// The flags over the file.
-fn settings(arguments: Arguments) -> Result<ConfigFile> {
-    let file = arguments.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-    Ok(ConfigFile {
-        upstream: arguments.upstream.or(file.upstream),
-        service: arguments.service.or(file.service),
-        rules: if arguments.rules.is_empty() { file.rules } else { arguments.rules },
-        ..ConfigFile::default()
-    })
-}
-
 fn find<'r>(rules: &'r RuleSet, name: &str) -> Result<&'r Copies, String> {
-    let found = rules.rules().iter().find(|rule| rule.name.value == name);
-    match found.map(|rule| &rule.pattern) {
-        Some(Pattern::Copies(copies)) => Ok(copies),
-        Some(other) => {
-            Err(format!("--rule {name}: it is of the pattern `{}`; only `copies` can be repaired", other.name()))
-        }
-        None => Err(format!("--rule {name}: no rule in --rules has this name")),
+    match &rule(rules, name)?.pattern {
+        Pattern::Copies(copies) => Ok(copies),
+        other => Err(format!("--rule {name}: it is of the pattern `{}`; only `copies` can be repaired", other.name())),
     }
 }

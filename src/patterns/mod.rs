@@ -14,7 +14,7 @@ mod number;
 mod queue;
 mod replacement;
 pub mod sequence;
-mod timestamps;
+pub mod timestamps;
 mod together;
 mod touch;
 

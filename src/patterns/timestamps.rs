@@ -23,7 +23,7 @@ use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeComm
 use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use pipeline::{Change, FieldPath, Tree};
-pub(super) use settings::Timestamps;
+pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
 
 /// How a touched path relates to the guarded ones.
@@ -82,6 +82,11 @@ impl Judge for Timestamps {
 }
 
 impl Timestamps {
+    /// The top-level field that holds the stamps.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
     /// An inserted document gets stamps for what it holds; stamps it brings along were read, and are not kept.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();

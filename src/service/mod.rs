@@ -2,11 +2,12 @@
 //! of counters, the largest value of a field, copies kept true.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
-//! numbers, [`mongo`] talks to the server, [`copies`] works in the background.
+//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`stamps`] for the command line.
 
 mod allocator;
 pub mod copies;
 mod mongo;
+pub mod stamps;
 
 use std::pin::Pin;
 

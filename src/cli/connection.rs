@@ -1,0 +1,74 @@
+//! The flags of every subcommand that works on a deployment by rules, beside `serve`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::config::ConfigFile;
+use super::{EXIT_USAGE, fail, load_rules};
+use crate::patterns::{Rule, RuleSet};
+use crate::service::MongoService;
+
+/// As typed.
+#[derive(Debug, Args)]
+pub(super) struct Connection {
+    /// YAML file as serve takes it; a flag wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
+    #[arg(long, value_name = "URI")]
+    upstream: Option<String>,
+    /// Connection string to work with [default: upstream, without its credentials].
+    #[arg(long, value_name = "URI")]
+    service: Option<String>,
+    /// Rule file, or folder of them; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    rules: Vec<PathBuf>,
+}
+
+impl Connection {
+    /// Loads the rules, connects, and runs `work` to its end.
+    pub(super) fn run(self, work: impl AsyncFnOnce(Arc<RuleSet>, MongoService) -> ExitCode) -> ExitCode {
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+        };
+        let rules = match load_rules(&settings.rules) {
+            Ok(rules) => rules,
+            Err(code) => return code,
+        };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
+        };
+        runtime.block_on(async {
+            match settings.connect().await {
+                Ok(service) => work(rules, service).await,
+                Err(error) => fail(&format!("{error:#}"), EXIT_USAGE),
+            }
+        })
+    }
+
+    /// The flags over the file.
+    fn settings(self) -> Result<ConfigFile> {
+        let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        Ok(ConfigFile {
+            upstream: self.upstream.or(file.upstream),
+            service: self.service.or(file.service),
+            rules: if self.rules.is_empty() { file.rules } else { self.rules },
+            ..ConfigFile::default()
+        })
+    }
+}
+
+/// The rule of this name.
+///
+/// # Errors
+/// Text for people.
+pub(super) fn rule<'r>(rules: &'r RuleSet, name: &str) -> Result<&'r Rule, String> {
+    let found = rules.rules().iter().find(|rule| rule.name.value == name);
+    found.ok_or_else(|| format!("--rule {name}: no rule in --rules has this name"))
+}

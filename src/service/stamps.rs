@@ -1,0 +1,67 @@
+//! Forgets the stamps of a `timestamps` rule in every collection it speaks for.
+
+use std::collections::BTreeSet;
+
+use bson::{RawDocumentBuf, doc};
+use mongodb::Client;
+use mongodb::error::Error;
+use mongodb::options::WriteConcern;
+
+use super::MongoService;
+use crate::patterns::{Rule, RuleSet};
+use crate::rules::Mode;
+
+/// Unsets `store` wherever it is, with majority write concern; with `dry_run` only counts. `report` hears of
+/// each collection and how many of its documents had stamps.
+///
+/// # Errors
+/// Text for people: the server's or the network's error. What was reported stays done.
+pub async fn reset(
+    service: &MongoService,
+    rules: &RuleSet,
+    rule: &Rule,
+    store: &str,
+    dry_run: bool,
+    mut report: impl FnMut(&str, u64),
+) -> Result<(), String> {
+    let server = service.server();
+    let client = server.client().await.map_err(|error| error.to_string())?;
+    let namespaces = namespaces(client, rules, rule).await.map_err(|error| error.kind.to_string())?;
+    for (database, collection) in namespaces {
+        let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
+        let stamped = doc! { store: { "$exists": true } };
+        let count = match dry_run {
+            true => documents.count_documents(stamped).await,
+            false => {
+                let unset = documents.update_many(stamped, doc! { "$unset": { store: "" } });
+                unset.write_concern(WriteConcern::majority()).await.map(|done| done.modified_count)
+            }
+        };
+        let count = count.map_err(|error| format!("{database}.{collection}: {}", error.kind))?;
+        report(&format!("{database}.{collection}"), count);
+    }
+    Ok(())
+}
+
+/// The exact names of the rule, and the collections there are that its globs match. Where a more specific rule
+/// speaks, the stamps are that one's.
+async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<(String, String)>, Error> {
+    let exact = rule.namespaces.iter().filter_map(|pattern| pattern.value.exact());
+    let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
+    let globs: Vec<_> = rule.namespaces.iter().filter(|pattern| pattern.value.exact().is_none()).collect();
+    if !globs.is_empty() {
+        for database in client.list_database_names().await? {
+            for collection in client.database(&database).list_collection_names().await? {
+                if globs.iter().any(|glob| glob.value.matches(database.as_bytes(), collection.as_bytes())) {
+                    found.insert((database.clone(), collection));
+                }
+            }
+        }
+    }
+    // A disabled rule speaks for nothing; it is reset by its own names.
+    found.retain(|(database, collection)| {
+        let speaks = rules.rules_for(database, collection).is_some_and(|found| found.ids().contains(&rule.id));
+        speaks || rule.mode == Mode::Disabled
+    });
+    Ok(found)
+}
