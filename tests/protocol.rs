@@ -1,11 +1,13 @@
 //! The wire protocol's corners, on guarded and unguarded collections, against a real mongod.
 //!
 //! What no rule concerns must come out as mongod itself answers it; what a rule may concern is
-//! judged whatever shape it comes in, or refused. Not for replies mongod cannot be made to send
-//! (`bulk_write`) nor for attacks (`hostile`).
+//! judged whatever shape it comes in, or refused. Hellos and opcodes: `handshake`. Not for replies
+//! mongod cannot be made to send (`bulk_write`) nor for attacks (`hostile`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+#[path = "protocol/roads.rs"]
+mod roads;
 mod support;
 
 use std::sync::OnceLock;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use bson::raw::RawDocumentBuf;
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
-use support::frame::{CHECKSUM_PRESENT, EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message, OP_COMPRESSED, OP_MSG, Section};
+use support::frame::{CHECKSUM_PRESENT, EXHAUST_ALLOWED, MORE_TO_COME, Message, Section};
 use support::mongod::Mongod;
 use support::proxy::Docward;
 use support::raw::Client;
@@ -293,99 +295,6 @@ fn aliases_and_odd_names_are_judged_like_the_names_they_stand_for() {
 }
 
 #[test]
-fn every_road_into_a_guarded_collection_that_is_no_statement_is_closed() {
-    let mut setting = Setting::new();
-    let database = setting.database.clone();
-    setting.seed("orders", vec![doc! { "_id": 1 }]);
-    setting.seed("free", vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 2 }]);
-    let aggregate = |stage: Document| doc! { "aggregate": "free", "pipeline": [stage], "cursor": {} };
-    let map_reduce = |out: Bson| {
-        doc! { "mapReduce": "free", "map": "function() { emit(1, 1) }", "reduce": "function() { return 1 }", "out": out }
-    };
-    let into = |action: &str| {
-        let mut out = Document::new();
-        out.insert(action, "orders");
-        Bson::Document(out)
-    };
-    let uuid = collection_uuid(&mut setting, "orders");
-    let namespace = |collection: &str| format!("{database}.{collection}");
-    let operation = |collection: &str| doc! { "op": "i", "ns": namespace(collection), "o": { "_id": 9 } };
-    let mut by_uuid = operation("free");
-    by_uuid.insert("ui", uuid);
-    let roads = vec![
-        aggregate(doc! { "$out": "orders" }),
-        aggregate(doc! { "$out": { "db": &database, "coll": "orders" } }),
-        aggregate(doc! { "$merge": "orders" }),
-        aggregate(doc! { "$merge": { "into": "orders" } }),
-        aggregate(doc! { "$merge": { "into": { "db": &database, "coll": "orders" }, "whenMatched": "replace" } }),
-        doc! { "aggregate": 1, "pipeline": [{ "$documents": [{ "_id": 1 }] }, { "$merge": "orders" }], "cursor": {} },
-        map_reduce("orders".into()),
-        map_reduce(into("replace")),
-        map_reduce(into("merge")),
-        map_reduce(into("reduce")),
-        map_reduce(Bson::Document(doc! { "merge": "orders", "db": &database })),
-        doc! { "cloneCollectionAsCapped": "free", "toCollection": "orders", "size": 4096 },
-        doc! { "convertToCapped": "orders", "size": 4096 },
-        doc! { "applyOps": [operation("orders")] },
-        doc! { "applyOps": [operation("free"), operation("orders")] },
-        doc! { "applyOps": [by_uuid] },
-        doc! { "applyOps": [{ "op": "c", "ns": namespace("$cmd"), "o": { "applyOps": [operation("orders")] } }] },
-    ];
-    for road in roads {
-        let reply = setting.command(road.clone());
-        assert_eq!(code(&reply), Some(REFUSED), "{road}: {reply}");
-    }
-    // Ambiguous, and so refused by whoever reads it first.
-    for out in [doc! { "replace": "other", "merge": "orders" }, doc! { "inline": 0, "merge": "orders" }] {
-        assert!(code(&setting.command(map_reduce(out.into()))).is_some());
-    }
-    let on_admin = [
-        doc! { "renameCollection": namespace("orders"), "to": namespace("elsewhere") },
-        doc! { "renameCollection": namespace("free"), "to": namespace("orders"), "dropTarget": true },
-        doc! { "internalRenameIfOptionsAndIndexesMatch": 1, "from": namespace("free"), "to": namespace("orders") },
-        doc! { "applyOps": [operation("orders")] },
-    ];
-    for road in on_admin {
-        let reply = setting.through.command("admin", road.clone());
-        assert_eq!(code(&reply), Some(REFUSED), "{road}: {reply}");
-    }
-    let stages = || vec![doc! { "$out": "orders" }];
-    for collection in ["free", "orders"] {
-        let message = setting.message(doc! { "aggregate": collection, "cursor": {} });
-        for message in [message.clone().sequence("pipeline", stages()), message.sequence_first("pipeline", stages())] {
-            let reply = setting.through.exchange(&message);
-            assert!(code(reply.body()).is_some(), "{message:?}: {reply:?}");
-        }
-    }
-    assert_eq!(setting.stored("orders"), [doc! { "_id": 1 }]);
-}
-
-fn collection_uuid(setting: &mut Setting, collection: &str) -> Bson {
-    let command = doc! { "listCollections": 1, "filter": { "name": collection } };
-    let reply = setting.direct.command(&setting.database, command);
-    let first = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
-    first.get_document("info").unwrap().get("uuid").unwrap().clone()
-}
-
-#[test]
-fn roads_between_unguarded_collections_are_open() {
-    let mut setting = Setting::new();
-    let database = setting.database.clone();
-    setting.seed("orders", vec![doc! { "_id": 1 }]);
-    let out = doc! { "aggregate": "orders", "pipeline": [{ "$out": "copy" }], "cursor": {} };
-    let merge = doc! { "aggregate": "copy", "pipeline": [{ "$merge": { "into": "merged" } }], "cursor": {} };
-    let literal = doc! { "aggregate": "orders", "pipeline": [{ "$addFields": { "a": { "$literal": { "$out": "orders" } } } }], "cursor": {} };
-    let operation = doc! { "op": "i", "ns": format!("{database}.merged"), "o": { "_id": 9 } };
-    for command in [out, merge, literal, doc! { "applyOps": [operation] }] {
-        let reply = setting.command(command.clone());
-        assert!(ok(&reply), "{command}: {reply}");
-    }
-    let rename = doc! { "renameCollection": format!("{database}.merged"), "to": format!("{database}.renamed") };
-    assert!(ok(&setting.through.command("admin", rename)));
-    assert_eq!(setting.stored("renamed"), [doc! { "_id": 1 }, doc! { "_id": 9 }]);
-}
-
-#[test]
 fn an_unacknowledged_write_is_refused_in_silence() {
     let mut setting = Setting::new();
     let unacknowledged = |setting: &Setting, name: &str, list: &str, statements: Vec<Document>| {
@@ -486,98 +395,22 @@ fn an_exhaust_cursor_streams_and_the_connection_goes_on_after_it() {
 }
 
 #[test]
-fn every_frame_of_a_streamed_hello_names_docward() {
+fn a_batch_of_nothing_but_rejections_gets_a_reply_that_drivers_take() {
+    const STATEMENTS: i32 = 40_000; // whose texts would fill more than one document
     let mut setting = Setting::new();
-    let hello = setting.command(doc! { "hello": 1 });
-    let version = hello.get_document("topologyVersion").unwrap().clone();
-    for name in ["hello", "isMaster", "ismaster"] {
-        let mut body = Document::new();
-        body.insert(name, 1);
-        body.extend(doc! { "topologyVersion": &version, "maxAwaitTimeMS": 50 });
-        let mut client = Client::connect(&docward().address());
-        let mut answered = client.send(&setting.message(body).flags(EXHAUST_ALLOWED));
-        for _ in 0..4 {
-            let frame = client.receive();
-            assert_eq!(frame.response_to, answered);
-            answered = frame.request_id;
-            let message = Message::parse(&frame);
-            assert_ne!(message.flags & MORE_TO_COME, 0);
-            assert_names_docward_only(message.body());
-        }
+    let update = setting.message(doc! { "update": "orders", "ordered": false });
+    let updates = (0..STATEMENTS).map(|id| doc! { "q": { "_id": id }, "u": {} }).collect();
+    let frame = {
+        setting.through.send(&update.sequence("updates", updates));
+        setting.through.receive()
+    };
+    let length = frame.body.len();
+    assert!(length < 16 << 20, "{length} bytes");
+    let reply = Message::parse(&frame).body().clone();
+    let errors = reply.get_array("writeErrors").unwrap();
+    assert_eq!(errors.len() as i32, STATEMENTS);
+    for (index, error) in errors.iter().map(|error| error.as_document().unwrap()).enumerate() {
+        assert_eq!((error.get_i32("index").unwrap(), error.get_i32("code").unwrap()), (index as i32, REFUSED));
     }
-}
-
-fn assert_names_docward_only(hello: &Document) {
-    let address = docward().address();
-    assert_eq!(hello.get_array("hosts").unwrap(), &[Bson::from(&address)]);
-    assert_eq!((hello.get_str("me").unwrap(), hello.get_str("primary").unwrap()), (address.as_str(), address.as_str()));
-    assert!(!hello.to_string().contains(&Mongod::shared().address()), "{hello}");
-}
-
-#[test]
-fn the_handshake_goes_by_op_query_and_nothing_else_does() {
-    let mut client = Client::connect(&docward().address());
-    for command in [
-        doc! { "isMaster": 1, "helloOk": true, "compression": ["zlib", "snappy", "zstd"] },
-        doc! { "ismaster": 1 },
-        doc! { "$query": { "isMaster": 1 }, "$readPreference": { "mode": "secondaryPreferred" } },
-    ] {
-        client.send_bytes(&Frame::query(7, "admin.$cmd", &command).to_bytes());
-        let reply = client.receive();
-        assert_eq!(reply.response_to, 7);
-        let hello = reply.reply_document();
-        assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
-        assert_names_docward_only(&hello);
-    }
-    for (namespace, query) in [
-        ("admin.$cmd", doc! { "ping": 1 }),
-        ("shop.$cmd", doc! { "insert": "orders", "documents": [{}] }),
-        ("shop.$cmd", doc! { "$query": { "insert": "orders", "documents": [{}] } }),
-        ("shop.orders", doc! {}),
-        ("shop.orders", doc! { "isMaster": 1 }),
-    ] {
-        client.send_bytes(&Frame::query(8, namespace, &query).to_bytes());
-        let reply = client.receive();
-        assert_eq!(reply.response_to, 8);
-        assert_eq!(code(&reply.reply_document()), Some(352), "{query}");
-    }
-}
-
-#[test]
-fn compression_is_not_agreed_to_and_refused() {
-    let mut client = Client::connect(&docward().address());
-    let hello = client.command("admin", doc! { "hello": 1, "compression": ["zlib", "snappy"] });
-    assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
-    let mut body = OP_MSG.to_le_bytes().to_vec();
-    body.extend(100i32.to_le_bytes());
-    body.extend([2, 1, 2, 3]);
-    client.send_bytes(&Frame { request_id: 9, response_to: 0, op_code: OP_COMPRESSED, body }.to_bytes());
-    let reply = client.receive();
-    assert_eq!(reply.response_to, 9);
-    let error = Message::parse(&reply);
-    assert!(error.body().get_str("errmsg").unwrap().contains("compress"), "{error:?}");
-    assert!(ok(&client.command("admin", doc! { "ping": 1 })));
-}
-
-#[test]
-fn legacy_and_unknown_opcodes_close_the_connection() {
-    let namespace = [&[0; 4][..], b"test.orders\0", &doc! { "_id": 1 }.to_vec().unwrap()].concat();
-    for op_code in [1, 1000, 2001, 2002, 2003, 2005, 2006, 2007, 2010, 2011, 0, -1] {
-        let mut client = Client::connect(&docward().address());
-        client.send_bytes(&Frame { request_id: 1, response_to: 0, op_code, body: namespace.clone() }.to_bytes());
-        assert!(client.closes_within(Duration::from_secs(10)), "opcode {op_code}");
-    }
-    docward().wait_for_log("legacy opcode");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_looks_for_the_set_stays_with_docward() {
-    let uri = format!("mongodb://{}/?replicaSet=rs0", docward().address());
-    let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
-    let database = Mongod::shared().fresh_database();
-    let orders = client.database(&database).collection::<Document>("orders");
-    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
-    let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 2 }).await.unwrap_err();
-    assert!(error.to_string().contains("no-blind-replace"), "{error}");
-    assert_names_docward_only(&client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap());
+    assert!(errors[0].as_document().unwrap().get_str("errmsg").unwrap().contains("no-blind-replace"));
 }

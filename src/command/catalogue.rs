@@ -24,6 +24,8 @@ pub enum Class {
     /// Makes a copy of one collection under another name.
     CloneCollection,
     ApplyOps,
+    /// Shows the plan of another command, and never executes a write.
+    Explain,
     /// Reads, or changes definitions, sessions, settings: never a document of the collection it names.
     Harmless,
     /// Not known: could do anything to the collection its first value names.
@@ -49,13 +51,14 @@ pub fn classify(name: &[u8]) -> Class {
         b"renameCollection" | b"internalRenameIfOptionsAndIndexesMatch" => Class::RenameCollection,
         b"cloneCollectionAsCapped" => Class::CloneCollection,
         b"applyOps" => Class::ApplyOps,
+        b"explain" => Class::Explain,
         name if HARMLESS.binary_search(&name).is_ok() => Class::Harmless,
         _ => Class::Unknown,
     }
 }
 
 /// Sorted, for the binary search. From the manual's "Database Commands" (8.0) and the commands drivers and
-/// mongosh send. `explain` is here because it never executes the write it explains.
+/// mongosh send.
 const HARMLESS: &[&[u8]] = &[
     b"abortTransaction",
     b"analyze",
@@ -91,7 +94,6 @@ const HARMLESS: &[&[u8]] = &[
     b"dropSearchIndex",
     b"dropUser",
     b"endSessions",
-    b"explain",
     b"features",
     b"filemd5",
     b"fsync",

@@ -3,7 +3,7 @@
 use super::Command;
 use super::batch::{Batch, Form};
 use super::statement::Statement;
-use crate::document::{Value, Writer};
+use crate::document::{CowDocument, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// One statement of a part, with its place in the client's batch.
@@ -45,13 +45,35 @@ impl<'a> Batch<'a> {
         self.write(command, parts, Extent::Part(options))
     }
 
+    /// The command's body with all statements as an array in it, as `explain` wants it.
+    pub fn encode_body<'p>(
+        &self,
+        command: &Command<'a>,
+        statements: impl Iterator<Item = &'p Statement<'a>>,
+    ) -> CowDocument<'a>
+    where
+        'a: 'p,
+    {
+        let parts: Vec<_> = statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+        CowDocument::build(|w| {
+            self.write_body(w, command, &parts, Extent::Whole);
+            if let Some(list) = self.form.list() {
+                w.array(list, |a| parts.iter().for_each(|part| a.document(|out| part.statement.write(out))));
+            }
+        })
+    }
+
     fn write(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) -> Vec<u8> {
         let header = command.message.header;
         let flags = match extent {
             Extent::Whole => command.message.flags,
             Extent::Part(_) => command.message.flags & !MORE_TO_COME,
         };
-        let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, header.length + 256);
+        // A part is as long as its own statements: a batch cut into a thousand parts must not take its whole
+        // length for each.
+        let statements: usize = parts.iter().map(|part| part.statement.written_length()).sum();
+        let capacity = command.message.body.len() + statements + 128;
+        let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, capacity);
         writer.body(|out| Writer::document(out, |w| self.write_body(w, command, parts, extent)));
         if let Some(list) = self.form.list() {
             writer.sequence(list, |out| parts.iter().for_each(|part| part.statement.write(out)));
@@ -89,7 +111,7 @@ impl<'a> Batch<'a> {
             }
         }
         if let Some(statement) = statement {
-            statement.write_missing_filter(w, command.body);
+            statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {

@@ -105,6 +105,16 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Bytes that [`write`](Self::write) takes at most, but for flags that a rule turned.
+    pub(super) fn written_length(&self) -> usize {
+        let rewritten = match &self.operation {
+            Operation::Insert(insert) => insert.document.rewritten_length(),
+            Operation::Delete(delete) => delete.filter.rewritten_length(),
+            Operation::Update(update) => update.filter.rewritten_length() + update.modification.rewritten_length(),
+        };
+        self.source.as_bytes().len() + rewritten
+    }
+
     /// The statement as an element of its command's array.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match (&self.operation, self.form) {
@@ -112,7 +122,10 @@ impl<'a> Statement<'a> {
             (Operation::Insert(insert), Form::Insert) => {
                 out.extend_from_slice(insert.document.as_document().as_bytes())
             }
-            _ => Writer::document(out, |w| self.source.elements().for_each(|element| self.write_field(w, element))),
+            _ => Writer::document(out, |w| {
+                self.source.elements().for_each(|element| self.write_field(w, element));
+                self.write_added_fields(w);
+            }),
         }
     }
 
@@ -140,15 +153,19 @@ impl<'a> Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// findAndModify may come without a query; a rule's condition then is all of it.
-    pub(super) fn write_missing_filter(&self, w: &mut Writer<'_>, body: Document<'_>) {
-        let (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. })) = &self.operation
-        else {
-            return;
-        };
+    /// What the client left out and the rules put in: the filter of a findAndModify without query, an upsert.
+    pub(super) fn write_added_fields(&self, w: &mut Writer<'_>) {
         let name = self.form.names().filter;
-        if filter.is_rewritten() && body.get(name).is_none() {
+        if let Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }) = &self.operation
+            && filter.is_rewritten()
+            && self.source.get(name).is_none()
+        {
             w.value(name, Value::document(filter.as_document()));
+        }
+        if let Operation::Update(Update { upsert: true, .. }) = &self.operation
+            && self.source.get("upsert").is_none()
+        {
+            w.boolean("upsert", true);
         }
     }
 }
@@ -159,6 +176,16 @@ impl Modification<'_> {
             Self::Replacement(document) | Self::Operators(document) => document.is_rewritten(),
             Self::ClientPipeline(_) => false,
             Self::Pipeline(_) => true,
+        }
+    }
+
+    fn rewritten_length(&self) -> usize {
+        /// Tag, index and terminator of an entry of the stages' array.
+        const ENTRY: usize = 8;
+        match self {
+            Self::Replacement(document) | Self::Operators(document) => document.rewritten_length(),
+            Self::ClientPipeline(_) => 0,
+            Self::Pipeline(stages) => stages.iter().map(|stage| stage.rewritten_length() + ENTRY).sum(),
         }
     }
 

@@ -21,6 +21,13 @@ impl<'a> CowDocument<'a> {
         Self::from_writer(super::document(write))
     }
 
+    /// The same for a document of about `capacity` bytes.
+    pub(crate) fn build_of(capacity: usize, write: impl FnOnce(&mut Writer<'_>)) -> Self {
+        let mut bytes = Vec::with_capacity(capacity);
+        Writer::document(&mut bytes, write);
+        Self::from_writer(bytes)
+    }
+
     /// Takes bytes that [`Writer`] or [`edit`](super::edit) made.
     pub(crate) fn from_writer(bytes: Vec<u8>) -> Self {
         debug_assert!(Document::parse(&bytes).is_ok(), "the writer writes well-formed documents");
@@ -37,6 +44,14 @@ impl<'a> CowDocument<'a> {
     /// Whether this is no longer what the client sent.
     pub fn is_rewritten(&self) -> bool {
         matches!(self.inner, Inner::Owned(_))
+    }
+
+    /// Bytes of what was written here; none while it is the client's.
+    pub fn rewritten_length(&self) -> usize {
+        match &self.inner {
+            Inner::Borrowed(_) => 0,
+            Inner::Owned(bytes) => bytes.len(),
+        }
     }
 }
 

@@ -97,6 +97,13 @@ impl<'b> Writer<'b> {
 }
 
 impl<'b> ArrayWriter<'b> {
+    /// Appends the one whole document that `write` puts at the end of the bytes.
+    pub(crate) fn document(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut slot = self.slot();
+        slot.kind(Kind::Document);
+        write(slot.out);
+    }
+
     /// Opens the next entry; exactly one value follows.
     pub fn slot(&mut self) -> Slot<'_> {
         let tag_at = self.out.len();
@@ -146,6 +153,15 @@ impl Slot<'_> {
         self.kind(Kind::String);
         self.out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
         self.out.extend_from_slice(text);
+        self.out.push(0);
+    }
+
+    /// A string of several pieces, without building it elsewhere first.
+    pub fn pieces(mut self, pieces: &[&str]) {
+        self.kind(Kind::String);
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.out.extend_from_slice(&(length as u32 + 1).to_le_bytes());
+        pieces.iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
         self.out.push(0);
     }
 
@@ -233,6 +249,7 @@ mod tests {
             w.boolean("b", true);
             w.null("n");
             w.slot("t").date(5);
+            w.slot("p").pieces(&["$", "a", ".", "b"]);
             w.nested("o", |w| w.integer("k", 2));
             w.array("a", |a| {
                 a.int32(1);
@@ -243,7 +260,7 @@ mod tests {
         });
         let theirs = doc! {
             "s": "x", "i": -1, "j": 1i64 << 40, "d": 0.5, "b": true, "n": Bson::Null,
-            "t": bson::DateTime::from_millis(5), "o": {"k": 2},
+            "t": bson::DateTime::from_millis(5), "p": "$a.b", "o": {"k": 2},
             "a": [1, "y", {"z": Bson::Null}, vec![0; 12]],
         };
         assert_eq!(ours, RawDocumentBuf::try_from(&theirs).unwrap().into_bytes());

@@ -82,9 +82,9 @@ impl<'f> BatchJob<'f> {
     pub(super) fn next(&mut self, input: Input<'_>, observations: &mut Observations) -> Step {
         let flow = match (std::mem::replace(&mut self.awaiting, Awaiting::Nothing), input) {
             (Awaiting::Nothing, _) => Flow::Continue(()),
-            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found),
-            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found),
-            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply),
+            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found, observations),
+            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found, observations),
+            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply, observations),
             (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply, observations),
             (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
                 Some(joined) => self.take_reply(&joined, observations),

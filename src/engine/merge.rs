@@ -22,6 +22,7 @@ pub(super) struct Tally {
     errors: Vec<(usize, Vec<u8>)>,
     /// bulkWrite's results that are no errors, likewise.
     results: Vec<(usize, Vec<u8>)>,
+    /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
     write_concern_error: Option<Vec<u8>>,
     retried: Vec<i32>,
     /// The fields of the last reply that are about the server rather than the statements.
@@ -31,8 +32,13 @@ pub(super) struct Tally {
 
 const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
 /// What a reply says of the statements; all else is about the server (opTime, $clusterTime, ...).
-const STATEMENT_FIELDS: [&[u8]; 8] =
-    [b"n", b"nModified", b"upserted", b"writeErrors", b"writeConcernError", b"retriedStmtIds", b"ok", b"cursor"];
+const STATEMENT_FIELDS: [&[u8]; 7] =
+    [b"n", b"nModified", b"upserted", b"writeErrors", b"retriedStmtIds", b"ok", b"cursor"];
+const WRITE_CONCERN_FIELDS: [&[u8]; 2] = [b"writeConcernError", b"errorLabels"];
+
+/// Bytes of errors in one reply that keep their text; those behind them keep their code. mongod has the same
+/// bound: 100,000 errors with their texts would be larger than a document, and than a message, may be.
+const MAX_ERROR_BYTES: usize = 1 << 20;
 
 impl Tally {
     /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
@@ -69,13 +75,17 @@ impl Tally {
     /// Keeps what a reply says about the server.
     pub(super) fn note_reply(&mut self, reply: &Reply<'_>) {
         let about_server = |key: &[u8]| {
-            !STATEMENT_FIELDS.contains(&key) && key != b"nErrors" && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
+            !STATEMENT_FIELDS.contains(&key)
+                && !WRITE_CONCERN_FIELDS.contains(&key)
+                && key != b"nErrors"
+                && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
         };
         self.server_fields = document(|w| {
             reply.body.elements().filter(|element| about_server(element.key)).for_each(|element| w.element(element));
         });
-        if let Some(error) = reply.body.get("writeConcernError").and_then(Value::as_document) {
-            self.write_concern_error = Some(error.as_bytes().to_vec());
+        if reply.body.get("writeConcernError").is_some() {
+            let fields = reply.body.elements().filter(|element| WRITE_CONCERN_FIELDS.contains(&element.key));
+            self.write_concern_error = Some(document(|w| fields.for_each(|element| w.element(element))));
         }
         let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         self.retried.extend(retried.values().filter_map(Value::as_i32));
@@ -120,7 +130,7 @@ impl Tally {
                 }
                 w.elements(checked(&self.server_fields));
                 if let Some(error) = &self.write_concern_error {
-                    w.value("writeConcernError", Value::document(checked(error)));
+                    w.elements(checked(error));
                 }
                 if !self.retried.is_empty() {
                     w.array("retriedStmtIds", |a| self.retried.iter().for_each(|id| a.int32(*id)));
@@ -147,11 +157,12 @@ impl Tally {
             });
         }
         if !self.errors.is_empty() {
+            let mut budget = MAX_ERROR_BYTES;
             w.array("writeErrors", |a| {
                 for (index, error) in &self.errors {
                     a.nested(|w| {
                         w.integer("index", *index as i64);
-                        w.elements(checked(error));
+                        write_error(w, checked(error), &mut budget);
                     });
                 }
             });
@@ -163,6 +174,7 @@ impl Tally {
             self.results.iter().map(|(i, r)| (*i, true, r.as_slice())).collect();
         entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_slice())));
         entries.sort_by_key(|(index, _, _)| *index);
+        let mut budget = MAX_ERROR_BYTES;
         w.nested("cursor", |w| {
             w.slot("id").int64(0);
             w.array("firstBatch", |a| {
@@ -170,9 +182,13 @@ impl Tally {
                     a.nested(|w| {
                         w.double("ok", if succeeded { 1.0 } else { 0.0 });
                         w.integer("idx", index as i64);
-                        w.elements(checked(fields));
+                        if succeeded {
+                            w.elements(checked(fields));
+                            return;
+                        }
+                        let cut = write_error(w, checked(fields), &mut budget);
                         // The server's own errors have it already.
-                        if checked(fields).get("n").is_none() {
+                        if cut || checked(fields).get("n").is_none() {
                             w.int32("n", 0);
                         }
                     });
@@ -283,6 +299,20 @@ pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
 fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
     let cursor = reply.body.get("cursor").and_then(Value::as_document);
     cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
+}
+
+/// Writes an error's fields; true when only what a program needs is written, because `budget` is used up.
+fn write_error(w: &mut Writer<'_>, error: Document<'_>, budget: &mut usize) -> bool {
+    *budget = budget.saturating_sub(error.as_bytes().len());
+    if *budget > 0 {
+        w.elements(error);
+        return false;
+    }
+    if let Some(code) = error.get("code") {
+        w.value("code", code);
+    }
+    w.string("errmsg", "");
+    true
 }
 
 fn is_error(result: Document<'_>) -> bool {

@@ -6,6 +6,7 @@
 
 mod allocation;
 mod batch;
+mod explain;
 pub mod handshake;
 mod judge;
 pub mod lookup;

@@ -51,10 +51,10 @@ pub enum Input<'i> {
 #[derive(Debug)]
 pub struct Plan<'f> {
     frame: &'f [u8],
-    rules: &'f RuleSet,
-    now: Now,
+    pub(super) rules: &'f RuleSet,
+    pub(super) now: Now,
     state: State<'f>,
-    observations: Observations,
+    pub(super) observations: Observations,
 }
 
 #[derive(Debug)]
@@ -66,9 +66,9 @@ enum State<'f> {
 }
 
 /// Why a message ends without a plan.
-struct Refuse {
-    code: i32,
-    text: String,
+pub(super) struct Refuse {
+    pub(super) code: i32,
+    pub(super) text: String,
 }
 
 impl<'f> Plan<'f> {
@@ -169,6 +169,7 @@ impl<'f> Plan<'f> {
                 self.road(&command, clone_targets(&command).into(), "cloneCollectionAsCapped of", session)
             }
             Class::ApplyOps => self.road(&command, apply_ops_targets(&command), "applyOps on", session),
+            Class::Explain => self.explain(&command, session),
             Class::Unknown => {
                 let targets = match command.collection() {
                     Some(ns) => vec![Ok((ns.database.to_owned(), ns.collection.to_owned()))],
@@ -208,7 +209,7 @@ impl<'f> Plan<'f> {
     }
 
     /// Who is authenticated is asked of the server itself, on the client's own connection.
-    fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
+    pub(super) fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
         self.state = State::AwaitingUsers;
         let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 64);
         writer.body(|out| {
@@ -248,7 +249,7 @@ impl<'f> Plan<'f> {
     }
 
     /// What the rules make of the command as a whole: fields of its body to set, or its rejection.
-    fn judge_whole(
+    pub(super) fn judge_whole(
         &mut self,
         command: &Command<'f>,
         class: Class,
@@ -320,7 +321,12 @@ impl<'f> Plan<'f> {
 }
 
 /// `ok: 0` with `errInfo`, for a command without statements.
-fn reject_command(command: &Command<'_>, refused: &Refused<'_>, what: &str, namespace: Namespace<'_>) -> Step {
+pub(super) fn reject_command(
+    command: &Command<'_>,
+    refused: &Refused<'_>,
+    what: &str,
+    namespace: Namespace<'_>,
+) -> Step {
     let text = refusal::message(refused, what, namespace);
     if command.message.more_to_come() {
         return Step::Silent;
@@ -331,23 +337,34 @@ fn reject_command(command: &Command<'_>, refused: &Refused<'_>, what: &str, name
 }
 
 /// The message with fields of its body replaced or added.
-fn with_fields(message: &Message<'_>, body: Document<'_>, changes: &[(&'static str, OwnedValue)]) -> Vec<u8> {
+pub(super) fn with_fields(
+    message: &Message<'_>,
+    body: Document<'_>,
+    changes: &[(&'static str, OwnedValue)],
+) -> Vec<u8> {
     let header = message.header;
     let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 128);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            let kept = |key: &[u8]| !changes.iter().any(|(changed, _)| changed.as_bytes() == key);
-            body.elements().filter(|element| kept(element.key)).for_each(|element| w.element(element));
-            changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
-        });
-    });
+    writer.body(|out| Writer::document(out, |w| write_with_fields(w, body, changes)));
     for sequence in &message.sequences {
         writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
     }
     writer.finish()
 }
 
-fn unreadable(error: crate::command::CommandError) -> Refuse {
+/// The fields of `body`, some of them replaced or added.
+pub(super) fn write_with_fields(w: &mut Writer<'_>, body: Document<'_>, changes: &[(&'static str, OwnedValue)]) {
+    for element in body.elements() {
+        match changes.iter().find(|(changed, _)| changed.as_bytes() == element.key) {
+            Some((key, value)) => w.value(key, value.as_value()),
+            None => w.element(element),
+        }
+    }
+    for (key, value) in changes.iter().filter(|(key, _)| body.get(key).is_none()) {
+        w.value(key, value.as_value());
+    }
+}
+
+pub(super) fn unreadable(error: crate::command::CommandError) -> Refuse {
     Refuse { code: code::FAILED_TO_PARSE, text: error.to_string() }
 }
 

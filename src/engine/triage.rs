@@ -80,9 +80,12 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
                 None => Triage::Judge,
             }
         }
-        Class::BulkWrite | Class::MapReduce | Class::RenameCollection | Class::CloneCollection | Class::ApplyOps => {
-            Triage::Judge
-        }
+        Class::ApplyOps
+        | Class::BulkWrite
+        | Class::CloneCollection
+        | Class::Explain
+        | Class::MapReduce
+        | Class::RenameCollection => Triage::Judge,
     })
 }
 

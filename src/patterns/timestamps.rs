@@ -18,10 +18,11 @@ mod pipeline;
 mod settings;
 
 use super::filter::{remade, touched};
+use super::touch::{Touch, touch};
 use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
 use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
-use pipeline::{Change, Tree};
+use pipeline::{Change, FieldPath, Tree};
 pub(super) use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
 
@@ -140,13 +141,16 @@ impl Timestamps {
                 Reach::Across(String::from_utf8_lossy(root).into_owned())
             }
             Fields::All => Reach::Guarded,
-            Fields::Listed(_) => match self.registers().find(|register| register.overlaps(path)) {
-                None => Reach::Free,
-                Some(register) if register.as_str().as_bytes() == path => Reach::Guarded,
-                // One stamp for the whole document: parts of a field are as well guarded as the field.
-                Some(_) if self.per == Per::Document => Reach::Guarded,
-                Some(register) => Reach::Across(register.as_str().to_owned()),
-            },
+            Fields::Listed(_) => {
+                let reached = self.registers().map(|register| (register, touch(register, path)));
+                match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
+                    None => Reach::Free,
+                    Some((_, Touch::Exact)) => Reach::Guarded,
+                    // One stamp for the whole document: parts of a field are as well guarded as the field.
+                    Some(_) if self.per == Per::Document => Reach::Guarded,
+                    Some((register, _)) => Reach::Across(register.as_str().to_owned()),
+                }
+            }
         }
     }
 
@@ -201,20 +205,21 @@ impl Timestamps {
             if let Some(stamp) = &stamp
                 && !stamped.contains(stamp)
             {
-                stamped.push(stamp.clone());
+                stamped.push(*stamp);
             }
             tree.insert(path, change, stamp)?;
         }
-        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name());
+        let document_stamp = (self.per == Per::Document).then_some(self.store.as_str());
+        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name(), document_stamp);
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
     /// Where the stamp of a register lives.
-    fn stamp_path(&self, register: &str) -> String {
+    fn stamp_path<'p>(&'p self, register: &'p str) -> FieldPath<'p> {
         match self.per {
-            Per::Document => self.store.clone(),
-            Per::Field => format!("{}.{register}", self.store),
+            Per::Document => self.store.as_str().into(),
+            Per::Field => FieldPath::below(&self.store, register),
         }
     }
 
@@ -252,26 +257,31 @@ impl Timestamps {
         context: &Context<'v>,
         of_write: impl FnOnce(&Path) -> Lookup<'v>,
     ) -> Result<Option<OwnedValue>, Rejection> {
-        let (found, place) = match &self.source {
+        let found = match &self.source {
             Source::Clock => return Ok(Some(self.stamp_type.clock(context.now))),
-            Source::Field(path) => (of_write(path), format!("field '{path}'")),
+            Source::Field(path) => of_write(path),
             Source::Comment(path) => {
                 let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                (path.lookup(comment), format!("field '{path}' of the comment"))
+                path.lookup(comment)
             }
+        };
+        let place = || match &self.source {
+            Source::Clock => "the proxy's clock".to_owned(),
+            Source::Field(path) => format!("field '{path}'"),
+            Source::Comment(path) => format!("field '{path}' of the comment"),
         };
         match (found, self.missing) {
             (Lookup::Found(value), _) => self.stamp_type.accept(value).map(Some).ok_or_else(|| {
                 Rejection::new(
-                    format!("its source time, {place}, is of type {}", value.kind.name()),
+                    format!("its source time, {}, is of type {}", place(), value.kind.name()),
                     format!("Send it as {}.", self.stamp_type.wanted()),
                 )
             }),
             (Lookup::Missing | Lookup::Blocked(_), Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
             (Lookup::Missing | Lookup::Blocked(_), Missing::Pass) => Ok(None),
             (Lookup::Missing | Lookup::Blocked(_), Missing::Reject) => Err(Rejection::new(
-                format!("it writes guarded fields without its source time, {place}"),
-                format!("Send {place} along, as {}.", self.stamp_type.wanted()),
+                format!("it writes guarded fields without its source time, {}", place()),
+                format!("Send {} along, as {}.", place(), self.stamp_type.wanted()),
             )),
         }
     }

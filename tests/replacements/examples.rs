@@ -10,7 +10,7 @@ use super::views;
 
 async fn guarding() -> (Views, Collection<Document>) {
     let views = views().await;
-    let collection = views.through.collection("guarding");
+    let collection = views.collection("guarding");
     (views, collection)
 }
 
@@ -28,7 +28,7 @@ fn reason(rule: &str, info: &Document) -> String {
 async fn a_rejected_replacement_explains_itself() {
     let views = views().await;
     views.store("strict", [doc! { "_id": 1, "status": "new", "paid": true }]).await;
-    let strict: Collection<Document> = views.through.collection("strict");
+    let strict: Collection<Document> = views.collection("strict");
 
     let error = strict.replace_one(doc! { "_id": 1 }, doc! { "status": "sent" }).await.unwrap_err();
     let ErrorKind::Write(WriteFailure::WriteError(write)) = error.kind.as_ref() else { panic!("{error}") };
@@ -55,7 +55,7 @@ async fn a_rejected_replacement_explains_itself() {
 #[tokio::test]
 async fn statements_with_operators_pass_as_they_are() {
     let views = views().await;
-    let strict: Collection<Document> = views.through.collection("strict");
+    let strict: Collection<Document> = views.collection("strict");
     strict.insert_one(doc! { "_id": 1, "n": 1 }).await.unwrap();
     strict.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } }).await.unwrap();
     strict.update_many(doc! {}, doc! { "$set": { "all": true } }).await.unwrap();
@@ -69,7 +69,7 @@ async fn statements_with_operators_pass_as_they_are() {
 async fn a_merged_replacement_leaves_unknown_fields() {
     let views = views().await;
     views.store("merging", [doc! { "_id": 1, "name": "Ada", "points": 7 }]).await;
-    let merging: Collection<Document> = views.through.collection("merging");
+    let merging: Collection<Document> = views.collection("merging");
     let result = merging.replace_one(doc! { "_id": 1 }, doc! { "name": "Ada L.", "city": "London" }).await.unwrap();
     assert_eq!((result.matched_count, result.modified_count), (1, 1));
     let after = merging
@@ -102,7 +102,7 @@ async fn a_merged_upsert_inserts_what_the_replacement_would() {
         }
     }
     assert_eq!(views.stored("merging").await, views.stored("plain").await);
-    let merging: Collection<Document> = views.through.collection("merging");
+    let merging: Collection<Document> = views.collection("merging");
     let refused = merging.replace_one(doc! { "_id": 9, "kind": "x" }, doc! { "name": "Zoe" }).upsert(true).await;
     assert_eq!(code(&refused.unwrap_err()), 121);
     for name in ["a.b", "$a", ""] {
@@ -117,7 +117,7 @@ async fn a_merged_upsert_inserts_what_the_replacement_would() {
 #[tokio::test]
 async fn a_pinned_version_counts_up_whatever_the_document_holds() {
     let views = views().await;
-    let versioned: Collection<Document> = views.through.collection("versioned");
+    let versioned: Collection<Document> = views.collection("versioned");
     let versions = [
         (Bson::Int32(3), Bson::Int32(4)),
         (Bson::Int64(3), Bson::Int64(4)),
@@ -230,7 +230,7 @@ async fn of_many_first_saves_one_wins() {
 async fn an_ignored_conflict_counts_nothing() {
     let views = views().await;
     views.store("ignoring", [doc! { "_id": 1, "version": 5 }]).await;
-    let ignoring: Collection<Document> = views.through.collection("ignoring");
+    let ignoring: Collection<Document> = views.collection("ignoring");
     for upsert in [false, true] {
         for stale in [doc! { "a": 1 }, doc! { "a": 1, "version": 4 }] {
             let result = ignoring.replace_one(doc! { "_id": 1 }, &stale).upsert(upsert).await.unwrap();

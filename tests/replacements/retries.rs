@@ -1,1 +1,201 @@
-//! x
+//! Retryable writes: when the connection breaks or a write concern fails after the server has applied a
+//! write, the repeated command applies nothing twice, also when docward cut its batch into several.
+//! Has a mongod of its own, for the failpoints' sake.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+
+use super::RULES;
+use super::support::driver::{Views, write_errors};
+use super::support::frame::Message;
+use super::support::mongod::{Kind, Mongod};
+use super::support::proxy::Docward;
+use super::support::raw;
+
+struct Scene {
+    mongod: Mongod,
+    docward: Docward,
+    session: bson::Uuid,
+    number: i64,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let mongod = Mongod::start(Kind::ReplicaSet);
+        let docward = Docward::start(&mongod, RULES);
+        Scene { mongod, docward, session: bson::Uuid::new(), number: 0 }
+    }
+
+    fn fail_point(&self, name: &str, mode: impl Into<bson::Bson>, data: Document) {
+        let command = doc! { "configureFailPoint": name, "mode": mode.into(), "data": data };
+        let reply = self.mongod.command("admin", command);
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    }
+
+    /// A command made a retryable write, as drivers make it; `repeated` keeps the last one's number.
+    fn numbered(&mut self, mut command: Document, repeated: bool) -> Document {
+        self.number += i64::from(!repeated);
+        command.insert("lsid", doc! { "id": self.session });
+        command.insert("txnNumber", self.number);
+        command
+    }
+
+    /// Sends it on a connection of its own, as after a network error; `None` when that breaks.
+    fn send(&self, database: &str, mut command: Document) -> Option<Document> {
+        command.insert("$db", database);
+        let mut client = raw::Client::connect(&self.docward.address());
+        client.send(&Message::new(command));
+        let frame = client.receive_within(Duration::from_secs(20)).unwrap()?;
+        Some(Message::parse(&frame).body().clone())
+    }
+}
+
+fn batch() -> Document {
+    doc! { "update": "guarding", "ordered": false, "updates": [
+        { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } },
+        { "q": { "_id": 2 }, "u": { "a": 1, "version": 7 } },
+        { "q": { "_id": 3 }, "u": { "a": 1, "version": 3 } },
+        { "q": { "_id": 4 }, "u": { "a": 1 }, "upsert": true },
+        { "q": { "_id": 5 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
+    ] }
+}
+
+async fn prepared(scene: &Scene) -> Views {
+    let views = Views::of(&scene.mongod, &scene.docward).await;
+    let stored = [doc! { "_id": 1, "n": 0 }, doc! { "_id": 2, "version": 7 }, doc! { "_id": 3, "version": 8 }];
+    views.store("guarding", stored).await;
+    views
+}
+
+fn applied_once() -> Vec<Document> {
+    vec![
+        doc! { "_id": 1, "n": 1 },
+        doc! { "_id": 2, "a": 1, "version": 8 },
+        doc! { "_id": 3, "version": 8 },
+        doc! { "_id": 4, "a": 1, "version": 1 },
+        doc! { "_id": 5, "n": 1 },
+    ]
+}
+
+fn assert_complete(reply: &Document) {
+    assert_eq!((reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap()), (4, 2), "{reply}");
+    assert_eq!(write_errors(reply), [(2, 112)], "{reply}");
+    let upserted = reply.get_array("upserted").unwrap();
+    assert_eq!(*upserted, [doc! { "index": 3, "_id": 4 }.into(), doc! { "index": 4, "_id": 5 }.into()], "{reply}");
+}
+
+fn retried(reply: &Document) -> Vec<i32> {
+    let ids = reply.get_array("retriedStmtIds").cloned().unwrap_or_default();
+    let mut ids: Vec<i32> = ids.iter().map(|id| id.as_i32().unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[tokio::test]
+async fn a_repeated_batch_applies_nothing_twice() {
+    let mut scene = Scene::new();
+    let views = prepared(&scene).await;
+    let command = scene.numbered(batch(), false);
+    let first = scene.send(views.through.name(), command).unwrap();
+    assert_complete(&first);
+    assert_eq!(retried(&first), []);
+    let command = scene.numbered(batch(), true);
+    let second = scene.send(views.through.name(), command).unwrap();
+    assert_complete(&second);
+    assert_eq!(retried(&second), [0, 1, 3, 4], "{second}");
+    assert_eq!(views.stored("guarding").await, applied_once());
+
+    // Numbers of the client's own are kept.
+    for repeated in [false, true] {
+        let mut command = doc! { "update": "strict", "ordered": false, "stmtIds": [10, 20, 30], "updates": [
+            { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
+            { "q": { "_id": 1 }, "u": { "n": 9 } },
+            { "q": { "_id": 2 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
+        ] };
+        command = scene.numbered(command, repeated);
+        let reply = scene.send(views.through.name(), command).unwrap();
+        assert_eq!(write_errors(&reply), [(1, 121)], "{reply}");
+        assert_eq!(retried(&reply), if repeated { vec![10, 30] } else { vec![] }, "{reply}");
+    }
+    assert_eq!(views.stored("strict").await, [doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 1 }]);
+}
+
+/// The server closes docward's connection after the first, second, ... write it has applied.
+#[tokio::test]
+async fn a_connection_that_breaks_within_a_batch_is_taken_up_again() {
+    let mut scene = Scene::new();
+    for applied in 0..4 {
+        let views = prepared(&scene).await;
+        let command = scene.numbered(batch(), false);
+        scene.fail_point("onPrimaryTransactionalWrite", doc! { "skip": applied }, doc! { "closeConnection": true });
+        let broken = scene.send(views.through.name(), command);
+        assert_eq!(broken, None, "the client must see a broken connection after {applied} writes");
+        scene.fail_point("onPrimaryTransactionalWrite", "off", doc! {});
+        let command = scene.numbered(batch(), true);
+        let reply = scene.send(views.through.name(), command).unwrap();
+        assert_complete(&reply);
+        assert!(!retried(&reply).is_empty(), "{reply}");
+        assert_eq!(views.stored("guarding").await, applied_once());
+    }
+}
+
+/// The first or the last of the commands that the batch becomes fail their write concern, after they were applied.
+#[tokio::test]
+async fn a_write_concern_error_in_any_part_reaches_the_client() {
+    let mut scene = Scene::new();
+    let error = doc! { "code": 91, "codeName": "ShutdownInProgress", "errmsg": "going down" };
+    let data = doc! {
+        "failCommands": ["update"], "writeConcernError": &error, "errorLabels": ["RetryableWriteError"],
+    };
+    for mode in [doc! { "times": 1 }, doc! { "times": 2 }, doc! { "skip": 1 }, doc! { "skip": 3 }] {
+        let views = prepared(&scene).await;
+        let command = scene.numbered(batch(), false);
+        scene.fail_point("failCommand", mode, data.clone());
+        let reply = scene.send(views.through.name(), command).unwrap();
+        scene.fail_point("failCommand", "off", doc! {});
+        assert_complete(&reply);
+        assert_eq!(reply.get_document("writeConcernError").unwrap().get_i32("code").unwrap(), 91, "{reply}");
+        let labels = reply.get_array("errorLabels").unwrap_or_else(|_| panic!("no errorLabels: {reply}"));
+        assert_eq!(*labels, ["RetryableWriteError".into()], "{reply}");
+        let command = scene.numbered(batch(), true);
+        assert_complete(&scene.send(views.through.name(), command).unwrap());
+        assert_eq!(views.stored("guarding").await, applied_once());
+    }
+}
+
+/// The same by the driver's own retries.
+#[tokio::test]
+async fn the_driver_retries_guarded_replacements() {
+    let scene = Scene::new();
+    let views = Views::of(&scene.mongod, &scene.docward).await;
+    views.store("guarding", [doc! { "_id": 1, "version": 1 }]).await;
+    let guarding = views.collection("guarding");
+    let closing =
+        || scene.fail_point("onPrimaryTransactionalWrite", doc! { "times": 1 }, doc! { "closeConnection": true });
+    let mut version = 1;
+    let next = |version: &mut i32| {
+        *version += 1;
+        doc! { "version": *version - 1 }
+    };
+    closing();
+    let result = guarding.replace_one(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
+    assert_eq!(result.matched_count, 1);
+    closing();
+    let before = guarding.find_one_and_replace(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
+    assert_eq!(before, Some(doc! { "_id": 1, "version": 2 }));
+    for command in ["update", "findAndModify"] {
+        // A code that says nothing about the server, or the driver would wait for its next heartbeat.
+        let error = doc! { "code": 262, "errmsg": "took too long" };
+        let data = doc! {
+            "failCommands": [command], "writeConcernError": error, "errorLabels": ["RetryableWriteError"],
+        };
+        scene.fail_point("failCommand", doc! { "times": 1 }, data);
+        let document = next(&mut version);
+        match command {
+            "update" => drop(guarding.replace_one(doc! { "_id": 1 }, document).await.unwrap()),
+            _ => drop(guarding.find_one_and_replace(doc! { "_id": 1 }, document).await.unwrap().unwrap()),
+        }
+    }
+    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 5 }]);
+}

@@ -4,7 +4,7 @@
 
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind, WriteFailure};
-use mongodb::{Client, Database};
+use mongodb::{Client, Collection, Database};
 
 use super::mongod::Mongod;
 use super::proxy::Docward;
@@ -21,6 +21,11 @@ impl Views {
     pub async fn of(mongod: &Mongod, docward: &Docward) -> Views {
         let name = mongod.fresh_database();
         Views { through: docward.client().await.database(&name), direct: mongod.client().await.database(&name) }
+    }
+
+    /// A collection through docward.
+    pub fn collection(&self, name: &str) -> Collection<Document> {
+        self.through.collection(name)
     }
 
     /// Stores documents past docward.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::super::allocation;
 use super::super::judge::Refused;
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
+use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, close};
 use crate::command::Statement;
@@ -32,7 +33,7 @@ impl<'f> BatchJob<'f> {
         leases.into_iter().map(|(rule, _, statements)| (rule, statements)).collect()
     }
 
-    pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>) -> Flow {
+    pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {
         let Some((rule, statements)) = self.leases.pop_front() else { return Flow::Continue(()) };
         match found {
             Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
@@ -45,7 +46,7 @@ impl<'f> BatchJob<'f> {
             Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
             Err(LookupError::Refused(text)) => {
                 for index in statements {
-                    self.refuse_for_lookup(index, rule, &text);
+                    self.refuse_for_lookup(index, rule, &text, observations);
                 }
                 Flow::Continue(())
             }
@@ -58,11 +59,13 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    pub(super) fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str) {
-        if let Some(judged) = self.judged.get_mut(index) {
-            let rejection = Rejection::new(format!("no number can be had for it: {text}"), "Tell the DBA.");
-            judged.refused = Some(Refused { rule, rejection });
-        }
+    /// docward's own failure: the statement is refused, and the DBA finds it in the log.
+    fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, observations: &mut Observations) {
+        let Some(judged) = self.judged.get_mut(index) else { return };
+        let reason = format!("no number can be had for it: {text}");
+        observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, &reason);
+        let hint = "Tell the DBA: docward asks for numbers as its own user, `service`, and could not.";
+        judged.refused = Some(Refused { rule, rejection: Rejection::new(reason, hint) });
     }
 
     pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = &'f Rule> + use<'_, 'f> {
@@ -103,17 +106,17 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The server's own error is the client's: the transaction is over, as it would be for the statement.
-    pub(super) fn take_maximum_reply(&mut self, reply: &[u8]) -> Flow {
+    pub(super) fn take_maximum_reply(&mut self, reply: &[u8], observations: &mut Observations) -> Flow {
         match allocation::read_maximum(reply, self.optimistic_field()) {
             Some(found) => {
                 self.transaction_begun = true;
-                self.take_maximum(Ok(found))
+                self.take_maximum(Ok(found), observations)
             }
             None => Flow::Break(self.pass_on(reply)),
         }
     }
 
-    pub(super) fn take_maximum(&mut self, found: Result<Found, LookupError>) -> Flow {
+    pub(super) fn take_maximum(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {
         let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
         let next = match found {
@@ -134,7 +137,7 @@ impl<'f> BatchJob<'f> {
                     runs.pop_front();
                 }
                 for index in statements {
-                    self.refuse_for_lookup(index, rule, &text);
+                    self.refuse_for_lookup(index, rule, &text, observations);
                 }
                 self.stopped |= self.stops_on_error();
                 Flow::Continue(())

@@ -5,6 +5,7 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::super::Rejection;
@@ -23,14 +24,41 @@ pub(super) enum Change<'v> {
 /// The writes of a statement by path; no path is written twice or inside another.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'v> {
-    children: BTreeMap<String, Child<'v>>,
+    children: BTreeMap<&'v str, Child<'v>>,
 }
 
 #[derive(Debug)]
 enum Child<'v> {
-    Leaf { change: Change<'v>, stamp: Option<String> },
+    Leaf { change: Change<'v>, stamp: Option<FieldPath<'v>> },
     Inner(Tree<'v>),
 }
+
+/// A path in two parts, so that a stamp's needs no memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FieldPath<'p> {
+    root: &'p str,
+    below: Option<&'p str>,
+}
+
+impl<'p> FieldPath<'p> {
+    pub(super) fn below(root: &'p str, below: &'p str) -> Self {
+        Self { root, below: Some(below) }
+    }
+
+    /// As a field name of `$set`.
+    fn name(self) -> Cow<'p, str> {
+        self.below.map_or(Cow::Borrowed(self.root), |below| [self.root, ".", below].concat().into())
+    }
+}
+
+impl<'p> From<&'p str> for FieldPath<'p> {
+    fn from(path: &'p str) -> Self {
+        Self { root: path, below: None }
+    }
+}
+
+/// Bytes a written field or a stamp usually takes in the stage: a first guess at its length.
+const STAGE_LENGTH: usize = 256;
 
 /// What a stale write is measured by.
 #[derive(Clone, Copy)]
@@ -38,6 +66,8 @@ struct Clock<'t> {
     time: Value<'t>,
     /// As `$type` names it; a stamp of another type counts as missing.
     type_name: &'t str,
+    /// The one stamp that all guarded writes share, if there is one.
+    document_stamp: Option<&'t str>,
 }
 
 impl<'v> Tree<'v> {
@@ -45,7 +75,12 @@ impl<'v> Tree<'v> {
     ///
     /// # Errors
     /// Two writes to one path, which mongod refuses too (ConflictingUpdateOperators).
-    pub(super) fn insert(&mut self, path: &str, change: Change<'v>, stamp: Option<String>) -> Result<(), Rejection> {
+    pub(super) fn insert(
+        &mut self,
+        path: &'v str,
+        change: Change<'v>,
+        stamp: Option<FieldPath<'v>>,
+    ) -> Result<(), Rejection> {
         if self.try_insert(path, change, stamp) {
             return Ok(());
         }
@@ -55,19 +90,17 @@ impl<'v> Tree<'v> {
         ))
     }
 
-    fn try_insert(&mut self, path: &str, change: Change<'v>, stamp: Option<String>) -> bool {
+    fn try_insert(&mut self, path: &'v str, change: Change<'v>, stamp: Option<FieldPath<'v>>) -> bool {
         match path.split_once('.') {
             None if self.children.contains_key(path) => false,
             None => {
-                self.children.insert(path.to_owned(), Child::Leaf { change, stamp });
+                self.children.insert(path, Child::Leaf { change, stamp });
                 true
             }
-            Some((name, below)) => {
-                match self.children.entry(name.to_owned()).or_insert_with(|| Child::Inner(Tree::default())) {
-                    Child::Inner(tree) => tree.try_insert(below, change, stamp),
-                    Child::Leaf { .. } => false,
-                }
-            }
+            Some((name, below)) => match self.children.entry(name).or_insert_with(|| Child::Inner(Tree::default())) {
+                Child::Inner(tree) => tree.try_insert(below, change, stamp),
+                Child::Leaf { .. } => false,
+            },
         }
     }
 
@@ -82,42 +115,36 @@ impl<'v> Tree<'v> {
         }
     }
 
-    /// Whether any write would create its path.
-    fn creates(&self) -> bool {
-        self.children.values().any(|child| match child {
-            Child::Leaf { change, .. } => !matches!(change, Change::Unset),
-            Child::Inner(tree) => tree.creates(),
-        })
-    }
-
     /// The stamp of every write that would create its path.
-    fn creating(&self, found: &mut Vec<Option<String>>) {
+    fn creating(&self, found: &mut Vec<Option<FieldPath<'v>>>) {
         for child in self.children.values() {
             match child {
                 Child::Leaf { change: Change::Unset, .. } => {}
-                Child::Leaf { stamp, .. } => found.push(stamp.clone()),
+                Child::Leaf { stamp, .. } => found.push(*stamp),
                 Child::Inner(tree) => tree.creating(found),
             }
         }
     }
 }
 
-/// `{$set: {...}}` for the writes of `tree` and their stamps.
+/// `{$set: {...}}` for the writes of `tree` and their stamps; `document_stamp` is the one they all share, if
+/// stamps are kept per document.
 pub(super) fn update_stage<'a>(
     tree: &Tree<'_>,
-    stamps: &[String],
+    stamps: &[FieldPath<'_>],
     time: &OwnedValue,
     type_name: &str,
+    document_stamp: Option<&str>,
 ) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name };
-    CowDocument::build(|w| {
+    let clock = Clock { time: time.as_value(), type_name, document_stamp };
+    CowDocument::build_of(STAGE_LENGTH * (tree.children.len() + stamps.len()), |w| {
         w.nested("$set", |w| {
             tree.children.iter().for_each(|(name, child)| write_child(w.slot(name), name, child, clock));
             for stamp in stamps {
                 cond(
-                    w.slot(stamp),
-                    |slot| stale(slot, stamp, clock),
-                    |slot| field(slot, stamp),
+                    w.slot(stamp.name().as_bytes()),
+                    |slot| stale(slot, *stamp, clock),
+                    |slot| field(slot, *stamp),
                     |slot| slot.value(clock.time),
                 );
             }
@@ -132,11 +159,11 @@ pub(super) fn replacement_stage<'a>(
     time: &OwnedValue,
     type_name: &str,
 ) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name };
+    let clock = Clock { time: time.as_value(), type_name, document_stamp: Some(store) };
     CowDocument::build(|w| {
         cond(
             w.slot("$replaceWith"),
-            |slot| stale(slot, store, clock),
+            |slot| stale(slot, store.into(), clock),
             |slot| slot.string("$$ROOT"),
             |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
         );
@@ -149,7 +176,7 @@ fn write_child(slot: Slot<'_>, path: &str, child: &Child<'_>, clock: Clock<'_>) 
         Child::Leaf { change, stamp: None } => write_change(slot, path, *change),
         Child::Leaf { change, stamp: Some(stamp) } => cond(
             slot,
-            |slot| stale(slot, stamp, clock),
+            |slot| stale(slot, *stamp, clock),
             |slot| field(slot, path),
             |slot| write_change(slot, path, *change),
         ),
@@ -191,23 +218,36 @@ fn write_inner(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
 }
 
 /// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
-fn set_fields(slot: Slot<'_>, path: &str, children: &[(&String, &Child<'_>)], clock: Clock<'_>) {
+fn set_fields(slot: Slot<'_>, path: &str, children: &[(&&str, &Child<'_>)], clock: Clock<'_>) {
     let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
     slot.nested(|w| {
         w.nested("$setField", |w| {
-            w.string("field", name.as_str());
+            w.string("field", name);
             set_fields(w.slot("input"), path, before, clock);
             write_child(w.slot("value"), &format!("{path}.{name}"), child, clock);
         });
     });
 }
 
-/// The document that did not exist. It is made even if all that would create it is stale: what has overtaken
-/// this write was an `$unset`, and in source-time order that one leaves the document around the field.
+/// The document that did not exist. With a stamp for each field it is made even if all that would create it
+/// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
+/// document around its field. With one stamp for all, a stale write leaves nothing.
 fn created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
-    if !tree.creates() {
-        return field(slot, path);
+    let mut creating = Vec::new();
+    tree.creating(&mut creating);
+    match clock.document_stamp {
+        _ if creating.is_empty() => field(slot, path),
+        Some(stamp) if creating.iter().all(Option::is_some) => cond(
+            slot,
+            |slot| stale(slot, stamp.into(), clock),
+            |slot| field(slot, path),
+            |slot| write_created(slot, path, tree, clock),
+        ),
+        _ => write_created(slot, path, tree, clock),
     }
+}
+
+fn write_created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
     slot.nested(|w| {
         for (name, child) in &tree.children {
             let below = format!("{path}.{name}");
@@ -232,7 +272,7 @@ fn blocked(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
         slot,
         |slot| {
             slot.nested(|w| {
-                w.array("$and", |a| creating.iter().flatten().for_each(|stamp| stale(a.slot(), stamp, clock)));
+                w.array("$and", |a| creating.iter().flatten().for_each(|stamp| stale(a.slot(), *stamp, clock)));
             });
         },
         |slot| field(slot, path),
@@ -289,7 +329,7 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
 }
 
 /// A stamp newer than the write. A stamp of another type (the rule's `type` was changed) counts as missing.
-fn stale(slot: Slot<'_>, stamp: &str, clock: Clock<'_>) {
+fn stale(slot: Slot<'_>, stamp: FieldPath<'_>, clock: Clock<'_>) {
     slot.nested(|w| {
         w.array("$and", |a| {
             a.nested(|w| has_type(w, stamp, clock.type_name));
@@ -303,7 +343,7 @@ fn stale(slot: Slot<'_>, stamp: &str, clock: Clock<'_>) {
     });
 }
 
-fn has_type(w: &mut Writer<'_>, path: &str, type_name: &str) {
+fn has_type<'p>(w: &mut Writer<'_>, path: impl Into<FieldPath<'p>>, type_name: &str) {
     w.array("$eq", |a| {
         a.nested(|w| field(w.slot("$type"), path));
         a.string(type_name);
@@ -333,6 +373,10 @@ fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>)
     });
 }
 
-fn field(slot: Slot<'_>, path: &str) {
-    slot.string(format!("${path}"));
+fn field<'p>(slot: Slot<'_>, path: impl Into<FieldPath<'p>>) {
+    let FieldPath { root, below } = path.into();
+    match below {
+        None => slot.pieces(&["$", root]),
+        Some(below) => slot.pieces(&["$", root, ".", below]),
+    }
 }

@@ -1,0 +1,131 @@
+//! What is compared: servers to stand before, and what stands between, each a process of its own so that its
+//! CPU and memory can be told apart. Uses the integration tests' fixtures to start and end them.
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use bson::doc;
+use tempfile::TempDir;
+
+use super::support::mongod::{Kind, Mongod};
+use super::support::process::{Guarded, Lines, PATIENCE, free_port, poll};
+use super::support::proxy::Docward;
+use super::{frames, usage};
+
+/// A server and what keeps it running.
+pub(crate) struct Upstream {
+    address: String,
+    _process: Process,
+}
+
+/// One way to the server.
+pub(crate) struct Contender {
+    pub(crate) name: String,
+    /// Where clients connect.
+    pub(crate) address: String,
+    /// The process in between; none when there is nothing.
+    process: Option<Process>,
+}
+
+#[allow(dead_code, reason = "a process and its folder live as long as this does")]
+enum Process {
+    Docward(Docward),
+    Mongod(Mongod),
+    Other(Guarded, TempDir),
+}
+
+/// A thousand rules that concern none of the messages, and the few that guard one collection each.
+pub(crate) fn thousand_rules() -> String {
+    let guards = frames::guards();
+    let (_, guards) = guards.split_once("rules:\n").unwrap_or_default();
+    frames::unrelated_rules(1_000) + guards
+}
+
+impl Upstream {
+    pub(crate) fn canned() -> Result<Self> {
+        let (address, process) = own(&["serve", "canned"])?;
+        Ok(Self { address, _process: process })
+    }
+
+    /// A standalone, with a document for each connection's reads and updates.
+    pub(crate) fn mongod(connections: usize) -> Result<Self> {
+        let mongod = Mongod::start(Kind::Standalone);
+        for collection in ["devices", "stamped"] {
+            let documents: Vec<_> =
+                (0..connections as i64).map(|id| doc! { "_id": id, "name": "a device", "temperature": 0.0 }).collect();
+            let reply = mongod.command("bench", doc! { "insert": collection, "documents": documents });
+            ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "the documents could not be inserted: {reply}");
+        }
+        Ok(Self { address: mongod.address(), _process: Process::Mongod(mongod) })
+    }
+}
+
+impl Contender {
+    pub(crate) fn direct(upstream: &Upstream) -> Self {
+        Self { name: "direct".to_owned(), address: upstream.address.clone(), process: None }
+    }
+
+    pub(crate) fn relay(upstream: &Upstream) -> Result<Self> {
+        let (address, process) = own(&["serve", "relay", &upstream.address])?;
+        Ok(Self { name: "bare tokio relay".to_owned(), address, process: Some(process) })
+    }
+
+    pub(crate) fn docward(upstream: &Upstream, name: &str, rules: &str) -> Self {
+        let docward = Docward::before(&format!("mongodb://{}/", upstream.address)).rules(rules).start();
+        Self { name: name.to_owned(), address: docward.address(), process: Some(Process::Docward(docward)) }
+    }
+
+    /// HAProxy in TCP mode with as many threads as there are cores; `None` when it is not installed.
+    pub(crate) fn haproxy(upstream: &Upstream) -> Result<Option<Self>> {
+        let version = Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !version.is_ok_and(|status| status.success()) {
+            return Ok(None);
+        }
+        let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
+        let address = format!("127.0.0.1:{}", free_port());
+        let file = folder.path().join("haproxy.cfg");
+        let configuration = format!(
+            "global\n  maxconn 8192\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 5m\n  \
+             timeout server 5m\nfrontend clients\n  bind {address}\n  default_backend upstream\nbackend upstream\n  \
+             server upstream {}\n",
+            upstream.address
+        );
+        std::fs::write(&file, configuration)?;
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Guarded::spawn(&mut command, folder.path());
+        poll(PATIENCE, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
+        Ok(Some(Self { name: "HAProxy".to_owned(), address, process: Some(Process::Other(process, folder)) }))
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| match process {
+            Process::Docward(docward) => docward.pid(),
+            Process::Mongod(mongod) => mongod.pid(),
+            Process::Other(process, _) => process.pid(),
+        })
+    }
+
+    /// CPU time of the process in between so far.
+    pub(crate) fn cpu(&self) -> Result<Option<std::time::Duration>> {
+        self.pid().map(usage::cpu).transpose()
+    }
+
+    /// Its resident memory in bytes.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        usage::resident(self.pid().context("nothing is in between")?)
+    }
+}
+
+/// This program in another role; gives the address it prints.
+fn own(arguments: &[&str]) -> Result<(String, Process)> {
+    let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut process = Guarded::spawn(&mut command, folder.path());
+    let output = Lines::collect(process.child().stdout.take().context("no output")?);
+    let line =
+        output.wait_for("listening on ", 1, PATIENCE).pop().context("a server of the benchmark did not start")?;
+    Ok((line.replacen("listening on ", "", 1), Process::Other(process, folder)))
+}

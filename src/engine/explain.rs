@@ -1,0 +1,65 @@
+//! `explain` of a guarded command: the plan of what docward would send, or the rejection it would give.
+
+use std::ops::ControlFlow;
+
+use super::Session;
+use super::judge::{asks_for_users, bench, judge_batch};
+use super::plan::{Plan, Refuse, Step, reject_command, unreadable, with_fields, write_with_fields};
+use crate::command::{Batch, Command, Form, classify, refuse_duplicates};
+use crate::document::{CowDocument, OwnedValue, Value};
+
+const PLACE: &str = "the explained command";
+
+impl<'f> Plan<'f> {
+    pub(super) fn explain(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
+        let expects_reply = !command.message.more_to_come();
+        let forward = Step::ForwardOriginal { expects_reply };
+        let Some(inner) = explained(command)? else { return Ok(forward) };
+        let Some(namespace) = inner.collection() else { return Ok(forward) };
+        if session.users.is_none() && asks_for_users(self.rules, namespace) {
+            return Ok(self.ask_for_users(command));
+        }
+        let bench = bench(self.rules, namespace, session);
+        if bench.is_empty() {
+            return Ok(forward);
+        }
+        let class = classify(inner.name.as_bytes());
+        let changes = match self.judge_whole(&inner, class, &bench) {
+            ControlFlow::Continue(changes) => changes,
+            ControlFlow::Break(step) => return Ok(step),
+        };
+        let body = match Form::of(class) {
+            Some(form) => {
+                let mut batch = Batch::read(&inner, form).map_err(unreadable)?;
+                batch.body_changes = changes;
+                let comment = inner.body.get("comment");
+                let judged = judge_batch(&batch, &[bench], self.now, comment, &mut self.observations);
+                if let Some((refused, judged)) =
+                    judged.iter().find_map(|j| j.refused.as_ref().map(|refused| (refused, j)))
+                {
+                    return Ok(reject_command(command, refused, judged.statement.kind_name(), namespace));
+                }
+                batch.encode_body(&inner, judged.iter().map(|judged| &judged.statement))
+            }
+            None => CowDocument::build(|w| write_with_fields(w, inner.body, &changes)),
+        };
+        if body.as_document() == inner.body {
+            return Ok(forward);
+        }
+        let explained = OwnedValue::from(Value::document(body.as_document()));
+        let message = with_fields(&command.message, command.body, &[("explain", explained)]);
+        Ok(Step::Forward { message, expects_reply })
+    }
+}
+
+/// The command inside, as if it had come by itself. `None`: what is there is for mongod to judge.
+fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
+    let Some(body) = command.target.as_document() else { return Ok(None) };
+    let Some(first) = body.first() else { return Ok(None) };
+    refuse_duplicates(body, PLACE).map_err(unreadable)?;
+    let Ok(name) = std::str::from_utf8(first.key) else { return Ok(None) };
+    let database = body.get("$db").and_then(Value::as_str).unwrap_or(command.database);
+    let mut message = command.message.clone();
+    message.sequences.clear();
+    Ok(Some(Command { message, body, name, target: first.value, database }))
+}

@@ -1,0 +1,192 @@
+//! Statements together: order, indexes, conflicts, numbers, transactions.
+
+use super::*;
+
+#[test]
+fn an_ordered_batch_ends_at_its_first_rejection() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}};
+    let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
+    let message = update(&[set(0), set(1), replace.clone(), set(3), replace]);
+    let mut session = Session::default();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let Step::Exchange(sent) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+    assert_eq!(documents(&sent).1, [set(0), set(1)]);
+    let server = replies(doc! {"n": 2, "nModified": 1, "opTime": 5, "ok": 1.0});
+    let Step::Reply(reply) = plan.next(Input::Reply(&server), &mut session) else { panic!("no reply") };
+    let (reply, _) = documents(&reply);
+    assert_eq!(
+        (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap(), reply.get_i32("opTime").unwrap()),
+        (2, 1, 5)
+    );
+    let errors = reply.get_array("writeErrors").unwrap();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].as_document().unwrap().get_i32("index").unwrap(), 2);
+}
+
+#[test]
+fn an_unordered_batch_goes_on_and_indexes_are_the_clients() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}, "upsert": true};
+    let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
+    let body = doc! {"update": "c", "ordered": false, "txnNumber": 4i64, "lsid": {"id": 1}, "$db": "d"};
+    let message = frame(&body, "updates", &[replace.clone(), set(1), replace, set(3)], 0);
+    let mut session = Session::default();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let Step::Exchange(sent) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+    let (sent_body, sent) = documents(&sent);
+    assert_eq!(sent, [set(1), set(3)]);
+    assert_eq!(sent_body.get_array("stmtIds").unwrap(), &vec![1.into(), 3.into()]);
+    let server = replies(doc! {
+        "n": 1, "nModified": 0, "upserted": [{"index": 1, "_id": 3}],
+        "writeErrors": [{"index": 0, "code": 11000, "errmsg": "dup"}], "retriedStmtIds": [3], "ok": 1.0,
+    });
+    let Step::Reply(reply) = plan.next(Input::Reply(&server), &mut session) else { panic!("no reply") };
+    let (reply, _) = documents(&reply);
+    let error = |at: usize| reply.get_array("writeErrors").unwrap()[at].as_document().unwrap();
+    let found: Vec<_> =
+        (0..3).map(|at| (error(at).get_i32("index").unwrap(), error(at).get_i32("code").unwrap())).collect();
+    assert_eq!(found, [(0, 121), (1, 11000), (2, 121)]);
+    assert_eq!(reply.get_array("upserted").unwrap(), &vec![doc! {"index": 3, "_id": 3}.into()]);
+    assert_eq!(reply.get_array("retriedStmtIds").unwrap(), &vec![3.into()]);
+}
+
+#[test]
+fn a_guarded_replacement_that_matches_nothing_is_a_conflict_for_itself_alone() {
+    let rules = rules(&[("d.c", "replacement: { unguarded: guard, guard: v }")]);
+    let replace = |v: i32| doc! {"q": {"_id": 1}, "u": {"v": v}};
+    let set = doc! {"q": {"_id": 2}, "u": {"$set": {"a": 1}}};
+    let body = doc! {"update": "c", "ordered": false, "$db": "d"};
+    let message = frame(&body, "updates", &[replace(1), set.clone(), replace(2)], 0);
+    let mut session = Session::default();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut input = Input::Start;
+    let mut sent = Vec::new();
+    let server = [
+        replies(doc! {"n": 0, "nModified": 0, "ok": 1.0}),
+        replies(doc! {"n": 1, "nModified": 1, "ok": 1.0}),
+        replies(doc! {"n": 1, "nModified": 1, "ok": 1.0}),
+    ];
+    let mut server = server.iter();
+    let reply = loop {
+        match plan.next(input, &mut session) {
+            Step::Exchange(message) => {
+                sent.push(documents(&message).1);
+                input = Input::Reply(server.next().unwrap());
+            }
+            Step::Reply(reply) => break documents(&reply).0,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
+    assert!(sent.contains(&vec![set]));
+    assert_eq!((reply.get_i32("n").unwrap(), reply.get_array("writeErrors").unwrap().len()), (2, 1));
+    let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+    assert_eq!((error.get_i32("index").unwrap(), error.get_i32("code").unwrap()), (0, 112));
+    assert!(reply.get("errorLabels").is_none());
+}
+
+#[test]
+fn a_batch_takes_its_numbers_in_document_order_with_one_lease() {
+    let rules =
+        rules(&[("d.*", "sequence: { field: no, counter: c, collection: k.counters, block: 5, start: after_max }")]);
+    let body = doc! {"insert": "c", "$db": "d"};
+    let message = frame(&body, "documents", &[doc! {"a": 1}, doc! {"no": 7}, doc! {"a": 2}], 0);
+    let mut session = Session::default();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let Step::Lookup(Lookup::Lease(lease)) = plan.next(Input::Start, &mut session) else { panic!("no lease") };
+    assert_eq!((lease.database.as_str(), lease.collection.as_str(), lease.count, lease.block), ("k", "counters", 2, 5));
+    let found = Input::Found(Ok(Found::Numbers(vec![4, 5])));
+    let Step::Forward { message, .. } = plan.next(found, &mut session) else { panic!("not sent") };
+    assert_eq!(documents(&message).1, [doc! {"a": 1, "no": 4}, doc! {"no": 7}, doc! {"a": 2, "no": 5}]);
+}
+
+#[test]
+fn a_lease_that_fails_is_told_or_closes_the_connection() {
+    let rules = rules(&[("d.c", "sequence: { field: no, counter: c }")]);
+    let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
+    let step = |error: LookupError| {
+        let mut plan = Plan::new(&message, &rules, NOW);
+        plan.next(Input::Start, &mut Session::default());
+        plan.next(Input::Found(Err(error)), &mut Session::default())
+    };
+    assert!(matches!(step(LookupError::Unavailable("no primary".into())), Step::Close(text) if text == "no primary"));
+    let Step::Reply(reply) = step(LookupError::Refused("seq is a string".into())) else { panic!("no reply") };
+    let error = documents(&reply).0.get_array("writeErrors").unwrap()[0].as_document().unwrap().clone();
+    assert!(error.get_str("errmsg").unwrap().contains("seq is a string"), "{error}");
+}
+
+#[test]
+fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
+    let rules = rules(&[("d.c", "sequence: { field: no, strategy: optimistic }")]);
+    let message = frame(
+        &doc! {"insert": "c", "ordered": false, "$db": "d"},
+        "documents",
+        &[doc! {"a": 1}, doc! {"a": 2}, doc! {"a": 3}],
+        0,
+    );
+    let mut session = Session::default();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let maximum = |plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session, value: i64| {
+        assert!(matches!(plan.next(input, session), Step::Lookup(Lookup::Maximum(_))));
+        match plan.next(Input::Found(Ok(Found::Maximum(Some(value)))), session) {
+            Step::Exchange(sent) => documents(&sent),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (body, sent) = maximum(&mut plan, Input::Start, &mut session, 5);
+    assert_eq!(sent, [doc! {"a": 1, "no": 6}, doc! {"a": 2, "no": 7}, doc! {"a": 3, "no": 8}]);
+    assert!(!body.contains_key("ordered"), "an optimistic run stops at its first error");
+    let taken = replies(doc! {
+        "n": 1, "writeErrors": [{"index": 1, "code": 11000, "keyPattern": {"no": 1}, "errmsg": "dup"}], "ok": 1.0,
+    });
+    let (_, sent) = maximum(&mut plan, Input::Reply(&taken), &mut session, 7);
+    assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
+    // An error of the document's own is reported; its number goes to the next one.
+    let own = replies(doc! {
+        "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
+    });
+    let (_, sent) = maximum(&mut plan, Input::Reply(&own), &mut session, 7);
+    assert_eq!(sent, [doc! {"a": 3, "no": 8}]);
+    let done = replies(doc! {"n": 1, "ok": 1.0});
+    let Step::Reply(reply) = plan.next(Input::Reply(&done), &mut session) else { panic!("no reply") };
+    let (reply, _) = documents(&reply);
+    assert_eq!(reply.get_i32("n").unwrap(), 2);
+    assert_eq!(reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("index").unwrap(), 1);
+}
+
+#[test]
+fn a_rejection_ends_the_transaction_on_the_server_too() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let transaction = |starts: bool, statements: &[Bson]| {
+        let mut body = doc! {"update": "c", "lsid": {"id": 1}, "txnNumber": 3i64, "autocommit": false, "$db": "d"};
+        if starts {
+            body.insert("startTransaction", true);
+        }
+        frame(&body, "updates", statements, 0)
+    };
+    let replace = doc! {"q": {}, "u": {"a": 1}};
+    let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};
+    let mut session = Session::default();
+
+    let first = transaction(true, std::slice::from_ref(&replace));
+    let step = Plan::new(&first, &rules, NOW).next(Input::Start, &mut session);
+    assert!(matches!(step, Step::Reply(_)), "the server knows of no transaction yet: {step:?}");
+
+    let later = transaction(false, std::slice::from_ref(&replace));
+    let mut plan = Plan::new(&later, &rules, NOW);
+    let Step::Exchange(abort) = plan.next(Input::Start, &mut session) else { panic!("not aborted") };
+    let (abort, _) = documents(&abort);
+    assert_eq!((abort.get_i32("abortTransaction").unwrap(), abort.get_i64("txnNumber").unwrap()), (1, 3));
+    let failed = replies(doc! {"ok": 0.0, "code": 251});
+    assert!(matches!(plan.next(Input::Reply(&failed), &mut session), Step::Reply(_)));
+
+    // Even an unordered batch stops at its first error inside a transaction.
+    let mixed = transaction(true, &[set.clone(), replace, set.clone()]);
+    let mut plan = Plan::new(&mixed, &rules, NOW);
+    let Step::Exchange(sent) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+    assert_eq!(documents(&sent).1, [set]);
+    let server = replies(doc! {"n": 1, "nModified": 1, "ok": 1.0});
+    let Step::Exchange(abort) = plan.next(Input::Reply(&server), &mut session) else { panic!("not aborted") };
+    assert!(documents(&abort).0.contains_key("abortTransaction"));
+}

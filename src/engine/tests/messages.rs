@@ -1,0 +1,150 @@
+//! Whole messages: stances, users, roads around statements, what cannot be read, triage, explain.
+
+use super::*;
+
+#[test]
+fn explain_shows_the_plan_of_what_would_be_sent() {
+    let rules = rules(&[("d.c", "bounds: { field: n, min: 0 }"), ("d.h", "timestamps: { source: t, hide: true }")]);
+    let explain = |inner: Bson| frame(&doc! {"explain": inner, "verbosity": "queryPlanner", "$db": "d"}, "", &[], 0);
+    let outcome = |inner: Bson| match first_step(&rules, &explain(inner)) {
+        Step::Forward { message, .. } => documents(&message).0.get_document("explain").unwrap().clone(),
+        Step::ForwardOriginal { .. } => doc! {},
+        Step::Reply(reply) => doc! {"code": documents(&reply).0.get_i32("code").unwrap()},
+        other => panic!("{other:?}"),
+    };
+    let inc = |n: i32| doc! {"$inc": {"n": n}};
+    assert_eq!(
+        outcome(doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": inc(-1)}]}),
+        doc! {"update": "c", "updates": [{"q": {"_id": 1, "n": {"$gte": 1}}, "u": inc(-1)}]}
+    );
+    assert_eq!(
+        outcome(doc! {"findAndModify": "c", "query": {"_id": 1}, "update": inc(-1)}),
+        doc! {"findAndModify": "c", "query": {"_id": 1, "n": {"$gte": 1}}, "update": inc(-1)}
+    );
+    assert_eq!(
+        outcome(doc! {"find": "h", "filter": {}}),
+        doc! {"find": "h", "filter": {}, "projection": {"last_modified": 0}}
+    );
+    assert_eq!(outcome(doc! {"update": "c", "updates": [{"q": {}, "u": {"n": -1}}]}), doc! {"code": 121});
+    assert_eq!(outcome(doc! {"update": "x", "updates": [{"q": {}, "u": {"n": -1}}]}), doc! {});
+    assert_eq!(outcome(doc! {"find": "c"}), doc! {});
+}
+
+#[test]
+fn shadow_and_except_speak_but_do_not_act() {
+    let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
+    let said = |text: &str, session: &mut Session| {
+        let rules = rules(&[("d.c", text)]);
+        let mut plan = Plan::new(&replace, &rules, NOW);
+        let step = plan.next(Input::Start, session);
+        (step, plan.take_observations().iter().map(|o| (o.said, o.statements)).collect::<Vec<_>>())
+    };
+    let mut nobody = Session::default();
+    let (step, heard) = said("mode: shadow\nreplacement: {}", &mut nobody);
+    assert!(matches!(step, Step::ForwardOriginal { .. }));
+    assert_eq!(heard, [(Said::ShadowReject, 1)]);
+    let (step, heard) = said("mode: disabled\nreplacement: {}", &mut nobody);
+    assert!(matches!(step, Step::ForwardOriginal { .. }) && heard.is_empty());
+
+    let mut migrator = Session { app_name: Some("migrator-7".into()), ..Session::default() };
+    let (step, heard) = said("except: { apps: [\"migrator-*\"] }\nreplacement: {}", &mut migrator);
+    assert!(matches!(step, Step::ForwardOriginal { .. }));
+    assert_eq!(heard, [(Said::ExceptReject, 1)]);
+
+    let mut root = Session { users: Some(vec![("admin".into(), "root".into())]), ..Session::default() };
+    let (step, _) = said("except: { users: [admin.root] }\nreplacement: {}", &mut root);
+    assert!(matches!(step, Step::ForwardOriginal { .. }));
+}
+
+#[test]
+fn who_is_authenticated_is_asked_once() {
+    let rules = rules(&[("d.c", "except: { users: [admin.root] }\nreplacement: {}")]);
+    let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
+    let mut session = Session::default();
+    let mut plan = Plan::new(&replace, &rules, NOW);
+    let Step::Exchange(question) = plan.next(Input::Start, &mut session) else { panic!("no question") };
+    assert!(documents(&question).0.contains_key("connectionStatus"));
+    let answer = replies(doc! {"authInfo": {"authenticatedUsers": [{"user": "root", "db": "admin"}]}, "ok": 1.0});
+    assert!(matches!(plan.next(Input::Reply(&answer), &mut session), Step::ForwardOriginal { .. }));
+    assert_eq!(session.users, Some(vec![("admin".into(), "root".into())]));
+    let again = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut session);
+    assert!(matches!(again, Step::ForwardOriginal { .. }));
+}
+
+#[test]
+fn roads_around_statements_are_refused_unless_allowed() {
+    let reject = rules(&[("d.c", "replacement: {}")]);
+    let allow = rules(&[("d.c", "unguardable: allow\nreplacement: {}")]);
+    let roads = [
+        doc! {"aggregate": "x", "pipeline": [{"$out": "c"}], "$db": "d"},
+        doc! {"aggregate": 1, "pipeline": [{"$merge": {"into": {"db": "d", "coll": "c"}}}], "$db": "e"},
+        doc! {"aggregate": "x", "pipeline": [{"$out": {"db": "d", "coll": "c"}}], "$db": "e"},
+        doc! {"aggregate": "x", "pipeline": [{"$facet": {"a": [{"$merge": "c"}]}}], "$db": "d"},
+        doc! {"mapReduce": "x", "out": {"merge": "c"}, "$db": "d"},
+        doc! {"mapreduce": "x", "out": "c", "$db": "d"},
+        doc! {"renameCollection": "d.x", "to": "d.c", "$db": "admin"},
+        doc! {"renameCollection": "d.c", "to": "d.x", "$db": "admin"},
+        doc! {"applyOps": [{"op": "i", "ns": "d.c", "o": {}}], "$db": "admin"},
+        doc! {"convertToCapped": "c", "$db": "d"},
+        doc! {"newWrite": "c", "$db": "d"},
+    ];
+    for command in roads {
+        let message = frame(&command, "", &[], 0);
+        assert_eq!(triage(&message, &reject), Triage::Judge, "{command}");
+        let Step::Reply(reply) = first_step(&reject, &message) else { panic!("{command} passes") };
+        let (reply, _) = documents(&reply);
+        assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 121), "{command}");
+        let step = first_step(&allow, &message);
+        assert!(matches!(step, Step::ForwardOriginal { .. }), "{command}: {step:?}");
+    }
+    for command in [
+        doc! {"aggregate": "c", "pipeline": [{"$out": "x"}], "$db": "d"},
+        doc! {"aggregate": "x", "pipeline": [{"$project": {"a": {"$literal": {"$out": "c"}}}}], "$db": "d"},
+        doc! {"mapReduce": "c", "out": {"inline": 1}, "$db": "d"},
+        doc! {"renameCollection": "d.x", "to": "d.y", "$db": "admin"},
+        doc! {"newWrite": "x", "$db": "d"},
+        doc! {"update": "x", "updates": [{"q": {}, "u": {}}], "$db": "d"},
+        doc! {"update": "c", "updates": [{"q": {}, "u": {}}], "$db": "e"},
+    ] {
+        let message = frame(&command, "", &[], 0);
+        let forwarded = matches!(triage(&message, &reject), Triage::Forward { .. })
+            || matches!(first_step(&reject, &message), Step::ForwardOriginal { .. });
+        assert!(forwarded, "{command}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_whole() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};
+    let both =
+        frame(&doc! {"update": "c", "updates": [set.clone()], "$db": "d"}, "updates", std::slice::from_ref(&set), 0);
+    let unknown_list = frame(&doc! {"update": "c", "$db": "d"}, "inserts", std::slice::from_ref(&set), 0);
+    let unknown_field = update(&[doc! {"q": {}, "u": {"$set": {"a": 1}}, "upsertSupplied": true}]);
+    for message in [both, unknown_list, unknown_field] {
+        let Step::Reply(reply) = first_step(&rules, &message) else { panic!("passes") };
+        assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 9);
+    }
+    // Nobody waits for an answer: the connection says it.
+    let silent = frame(&doc! {"update": "c", "updates": 1, "$db": "d"}, "", &[], crate::wire::op_msg::MORE_TO_COME);
+    assert!(matches!(first_step(&rules, &silent), Step::Close(_)));
+}
+
+#[test]
+fn triage_tells_from_the_first_bytes() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let big = "x".repeat(1000);
+    let elsewhere = frame(&doc! {"insert": "other", "$db": "d"}, "documents", &[doc! {"a": big.clone()}], 0);
+    assert_eq!(triage(&elsewhere[..60], &rules), Triage::Forward { expects_reply: true });
+    assert_eq!(triage(&elsewhere[..30], &rules), Triage::More);
+    let guarded = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
+    assert_eq!(triage(&guarded, &rules), Triage::Judge);
+    assert_eq!(triage(&guarded[..40], &rules), Triage::Judge, "$db is not here to tell");
+    let hello = frame(&doc! {"hello": 1, "$db": "admin"}, "", &[], 0);
+    assert_eq!(triage(&hello, &rules), Triage::Hello);
+    let sasl = frame(&doc! {"saslStart": 1, "$db": "admin"}, "", &[], 0);
+    assert_eq!(triage(&sasl, &rules), Triage::Authenticate { expects_reply: true });
+    for end in 16..guarded.len() {
+        let _ = triage(&guarded[..end], &rules);
+    }
+}

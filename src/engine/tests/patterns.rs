@@ -1,0 +1,306 @@
+//! What each pattern makes of one statement or command.
+
+use super::*;
+
+#[test]
+fn replacement_rejects_merges_and_guards() {
+    const REJECT: &str = "replacement: { guard: v }";
+    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {"a": 1}}, "replaces the whole document");
+    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {}}, "replaces the whole document");
+    check_unchanged(REJECT, doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}});
+    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$set": {"a": 1}}]}, "pipeline");
+    check_rewrite(
+        REJECT,
+        doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": 9}, "upsert": true},
+        doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": 4}, "upsert": false},
+    );
+    const MERGE: &str = "replacement: { unguarded: merge }";
+    check_rewrite(
+        MERGE,
+        doc! {"q": {"_id": 1}, "u": {"_id": 1, "a": {"b": 1}}, "multi": false},
+        doc! {"q": {"_id": 1}, "u": {"$set": {"a": {"b": 1}}}, "multi": false},
+    );
+    check_rewrite(
+        MERGE,
+        doc! {"q": {"n": 1}, "u": {"_id": 5, "n": 1}, "upsert": true},
+        doc! {"q": {"n": 1}, "u": {"$set": {"n": 1}, "$setOnInsert": {"_id": 5}}, "upsert": true},
+    );
+    check_rejected(MERGE, doc! {"q": {"e": 1}, "u": {"n": 1}, "upsert": true}, "upsert by 'e'");
+    check_rejected(MERGE, doc! {"q": {"_id": 1}, "u": {"a.b": 1}}, "'a.b' cannot be merged");
+    const GUARD: &str = "replacement: { unguarded: guard, guard: m.v }";
+    check_rewrite(
+        GUARD,
+        doc! {"q": {"_id": 1}, "u": {"m": {"v": 2147483647, "w": 1}}},
+        doc! {"q": {"_id": 1, "m.v": 2147483647}, "u": {"m": {"v": 2147483648i64, "w": 1}}},
+    );
+    check_rewrite(
+        GUARD,
+        doc! {"q": {"_id": 1}, "u": {"a": 1}, "upsert": true},
+        doc! {"q": {"_id": 1, "m.v": bson::Bson::Null}, "u": {"a": 1, "m": {"v": 1}}, "upsert": true},
+    );
+    check_rejected(GUARD, doc! {"q": {"_id": 1}, "u": {"m": {"v": "x"}}}, "no whole number");
+    check_rejected(GUARD, doc! {"q": {"_id": 1}, "u": {"m": 3}}, "cannot be reached");
+}
+
+#[test]
+fn timestamps_reject_what_is_no_register_write() {
+    const ALL: &str = "timestamps: { source: t }";
+    let t = bson::DateTime::from_millis(5);
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1}}}, "without its source time");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1, "t": 5}}}, "is of type int");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$inc": {"a": 1}}}, "depends on the order");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "a.b": 1}}}, "overlaps the guarded field 'a'");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "where the stamps are kept");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$unset": {"t": ""}}}, "twice");
+    check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "stamps are kept per field");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}}, "arrayFilters": [{"x": 1}]}, "arrayFilters");
+    check_unchanged(ALL, doc! {"q": {}, "u": {"$unset": {"last_modified": ""}}});
+    const LISTED: &str = "timestamps: { source: t, fields: [s.a, b] }";
+    check_unchanged(LISTED, doc! {"q": {}, "u": {"$push": {"log": 1}}});
+    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "s": {}}}}, "overlaps");
+    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "l.0": 1}}}, "numeric part");
+    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t}, "$push": {"log": 1}}}, "cannot be combined");
+}
+
+#[test]
+fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
+    let t = bson::DateTime::from_millis(5);
+    let stale = |stamp: &str| doc! {"$and": [{"$eq": [{"$type": stamp}, "date"]}, {"$gt": [stamp, t]}]};
+    check_rewrite(
+        "timestamps: { source: $comment.at, fields: [a], missing: clock }",
+        doc! {"q": {"_id": 1}, "u": {"$set": {"a": "$x"}}, "upsert": true},
+        {
+            let t = bson::DateTime::from_millis(NOW.milliseconds);
+            let stale =
+                doc! {"$and": [{"$eq": [{"$type": "$last_modified.a"}, "date"]}, {"$gt": ["$last_modified.a", t]}]};
+            doc! {"q": {"_id": 1}, "u": [{"$set": {
+                "a": {"$cond": [stale.clone(), "$a", {"$literal": "$x"}]},
+                "last_modified.a": {"$cond": [stale, "$last_modified.a", t]},
+            }}], "upsert": true}
+        },
+    );
+    check_rewrite(
+        "timestamps: { source: t, per: document, store: s }",
+        doc! {"q": {"_id": 1}, "u": {"t": t, "s": 3}},
+        doc! {"q": {"_id": 1}, "u": [
+            {"$replaceWith": {"$cond": [stale("$s"), "$$ROOT", {"$literal": {"t": t, "s": t}}]}}
+        ]},
+    );
+}
+
+#[test]
+fn bounds_go_into_the_filter_that_mongod_checks() {
+    const STOCK: &str = "bounds: { field: n, min: 0, max: 1000 }";
+    check_rewrite(
+        STOCK,
+        doc! {"q": {"_id": 1}, "u": {"$inc": {"n": -2}, "$push": {"l": 1}}},
+        doc! {"q": {"_id": 1, "n": {"$gte": 2}}, "u": {"$inc": {"n": -2}, "$push": {"l": 1}}},
+    );
+    check_rewrite(
+        STOCK,
+        doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$lte": 995}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+    );
+    check_rewrite(
+        "bounds: { field: a.n, min: 0 }",
+        doc! {"q": {"_id": 1}, "u": {"$inc": {"a.n": -0.5}}},
+        doc! {"q": {"_id": 1, "$expr": {"$and": [
+            {"$isNumber": "$a.n"}, {"$gte": [{"$add": ["$a.n", -0.5]}, 0]},
+        ]}}, "u": {"$inc": {"a.n": -0.5}}},
+    );
+    // An upsert by _id either inserts in range or finds the document out of room.
+    check_rewrite(
+        STOCK,
+        doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
+        doc! {"q": {"_id": 1, "n": {"$lte": 999}}, "u": {"$inc": {"n": 1}}, "upsert": true},
+    );
+    check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": {"$inc": {"n": -1}}, "upsert": true}, "out of range");
+    check_rejected(STOCK, doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}, "second document");
+    for unchanged in [
+        doc! {"$inc": {"n": 0}},
+        doc! {"$set": {"n": 1000}},
+        doc! {"$inc": {"m": -1}},
+        doc! {"$unset": {"n": ""}},
+        doc! {"$min": {"n": 3}},
+        doc! {"n": 5},
+        doc! {"$set": {"m.n": -5}},
+    ] {
+        check_unchanged(STOCK, doc! {"q": {"_id": 1}, "u": unchanged});
+    }
+    check_unchanged(STOCK, doc! {"q": {"_id": 1, "n": {"$gte": 3}}, "u": {"$inc": {"n": -2}}});
+    for rejected in [
+        doc! {"$set": {"n": -1}},
+        doc! {"$set": {"n": 1000.5}},
+        doc! {"$set": {"n": "5"}},
+        doc! {"n": 1001},
+        doc! {"$setOnInsert": {"n": -1}},
+        doc! {"$max": {"n": 2000}},
+    ] {
+        check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "must be a number from 0 to 1000");
+    }
+    for rejected in [doc! {"$mul": {"n": 2}}, doc! {"$rename": {"m": "n"}}, doc! {"$bit": {"n": {"or": 1}}}] {
+        check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "cannot be bounded");
+    }
+    const NESTED: &str = "bounds: { field: a.n, min: 0 }";
+    check_rejected(NESTED, doc! {"q": {}, "u": {"$inc": {"a.0.n": -1}}}, "cannot be bounded");
+    check_rejected(NESTED, doc! {"q": {}, "u": {"$set": {"a": {"n": -1}}}}, "of at least 0");
+    check_rejected(
+        "bounds: { field: n, min: 0, unguarded: reject }",
+        doc! {"q": {}, "u": {"$inc": {"n": -1}}},
+        "without the condition",
+    );
+}
+
+#[test]
+fn fields_that_change_only_together() {
+    const BOTH: &str = "together: [n, log]";
+    check_unchanged(BOTH, doc! {"q": {}, "u": {"$inc": {"n": -1}, "$push": {"log": 1}}});
+    check_unchanged(BOTH, doc! {"q": {}, "u": {"$set": {"x": 1}}});
+    check_unchanged(BOTH, doc! {"q": {}, "u": {"n": 1, "log": []}});
+    check_rejected(BOTH, doc! {"q": {}, "u": {"$inc": {"n": -1}}}, "it changes 'n' without 'log'");
+    check_rejected(BOTH, doc! {"q": {}, "u": {"$set": {"log.0.by": 1}}}, "it changes 'log' without 'n'");
+    check_rejected(BOTH, doc! {"q": {}, "u": {"log": []}}, "it has 'log' without 'n'");
+    check_rejected(
+        BOTH,
+        doc! {"q": {"n": 1}, "u": {"$set": {"x": 1}}, "upsert": true},
+        "could insert 'n' without 'log'",
+    );
+}
+
+#[test]
+fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
+    const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
+    let free = doc! {"$or": [
+        {"locked": {"$ne": true}},
+        {"$expr": {"$lt": ["$tlocked", {"$subtract": ["$$NOW", 300_000i64]}]}},
+    ]};
+    let claimed = doc! {"$set": {"locked": true, "by": "w"}, "$currentDate": {"tlocked": true}, "$inc": {"try": 1}};
+    check_rewrite(
+        JOBS,
+        doc! {"q": {"kind": "mail", "locked": false}, "u": {"$set": {"locked": true, "by": "w"}}},
+        doc! {"q": {"$and": [{"kind": "mail"}, free.clone(), {"try": {"$lt": 3}}]}, "u": claimed.clone()},
+    );
+    let mut simple = doc! {"kind": "mail"};
+    simple.extend(free);
+    check_rewrite(
+        "queue: { lease: 5m }",
+        doc! {"q": {"kind": "mail"}, "u": {"$set": {"locked": true, "tlocked": 5, "by": "w"}, "$inc": {"try": 7}}},
+        doc! {"q": simple, "u": {"$set": {"locked": true, "by": "w"}, "$inc": {"try": 1}, "$currentDate": {"tlocked": true}}},
+    );
+    check_unchanged(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$set": {"done": true, "locked": false}}});
+    check_unchanged(JOBS, doc! {"q": {"locked": false}, "u": {"$set": {"priority": 1}}, "multi": true});
+    check_rejected(
+        JOBS,
+        doc! {"q": {"_id": 1}, "u": {"$set": {"done": true}}},
+        "neither the job's 'try' nor locked: false",
+    );
+    check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$inc": {"try": 1}}}, "only a claim counts up");
+    check_rejected(
+        JOBS,
+        doc! {"q": {"_id": 1, "try": 2}, "u": {"$unset": {"locked": ""}}},
+        "neither a claim nor a release",
+    );
+    check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "multi": true}, "several jobs at once");
+    check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "upsert": true}, "claimed already");
+    check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"done": true}}, "replaces a job");
+
+    let rules = rules(&[("d.c", JOBS)]);
+    let insert = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"kind": "mail", "try": 0}], 0);
+    let Step::Forward { message, .. } = first_step(&rules, &insert) else { panic!("not rewritten") };
+    let now = bson::DateTime::from_millis(NOW.milliseconds);
+    assert_eq!(documents(&message).1, [doc! {"kind": "mail", "try": 0, "locked": false, "tlocked": now}]);
+    let delete = frame(&doc! {"delete": "c", "$db": "d"}, "deletes", &[doc! {"q": {"_id": 1}, "limit": 1}], 0);
+    assert!(matches!(first_step(&rules, &delete), Step::Reply(_)));
+}
+
+#[test]
+fn buckets_open_when_none_has_room() {
+    const INBOX: &str = "bucket: { array: m, count: n, limit: 3, opened: t }";
+    let now = bson::DateTime::from_millis(NOW.milliseconds);
+    check_rewrite(
+        INBOX,
+        doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"n": 2, "x": 1}}, "upsert": false},
+        doc! {
+            "q": {"owner": 1, "n": {"$lte": 1}},
+            "u": {"$push": {"m": {"$each": [1, 2]}}, "$inc": {"x": 1, "n": 2}, "$setOnInsert": {"t": now}},
+            "upsert": true,
+        },
+    );
+    // Not every driver says upsert: false.
+    check_rewrite(
+        INBOX,
+        doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}},
+        doc! {
+            "q": {"owner": 1, "n": {"$lte": 2}},
+            "u": {"$push": {"m": 1}, "$inc": {"n": 1}, "$setOnInsert": {"t": now}},
+            "upsert": true,
+        },
+    );
+    check_unchanged(INBOX, doc! {"q": {"owner": 1}, "u": {"$set": {"m.$.read": true}}});
+    check_rejected(
+        INBOX,
+        doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2, 3, 4]}}}},
+        "more than a bucket's 3",
+    );
+    check_rejected(INBOX, doc! {"q": {"_id": 1}, "u": {"$push": {"m": 1}}}, "by _id");
+    check_rejected(INBOX, doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}, "multi": true}, "several buckets");
+    check_rejected(INBOX, doc! {"q": {}, "u": {"$push": {"m": {"$each": [1], "$slice": 2}}}}, "$slice");
+    check_rejected(INBOX, doc! {"q": {}, "u": {"$inc": {"n": 1}}}, "without adding anything");
+    for apart in [
+        doc! {"$pull": {"m": 1}},
+        doc! {"$pop": {"m": 1}},
+        doc! {"$set": {"m": []}},
+        doc! {"$set": {"m.7": 1}},
+        doc! {"$addToSet": {"m": 1}},
+    ] {
+        check_rejected(INBOX, doc! {"q": {}, "u": apart}, "could leave array and count apart");
+    }
+    check_rewrite(INBOX, doc! {"q": {}, "u": {"m": [1], "n": 7}}, doc! {"q": {}, "u": {"m": [1], "n": 1, "t": now}});
+}
+
+#[test]
+fn operations_are_denied_and_options_get_defaults() {
+    let outcome = |pattern: &str, command: Bson| {
+        let rules = rules(&[("d.c", pattern)]);
+        let message = frame(&command, "", &[], 0);
+        match triage(&message, &rules) {
+            Triage::Forward { .. } => "unchanged".to_owned(),
+            _ => match first_step(&rules, &message) {
+                Step::ForwardOriginal { .. } => "unchanged".to_owned(),
+                Step::Forward { message, .. } => documents(&message).0.to_string(),
+                Step::Reply(reply) => format!(
+                    "{}",
+                    documents(&reply).0.get_document("errInfo").is_ok()
+                        || documents(&reply).0.contains_key("writeErrors")
+                ),
+                other => panic!("{other:?}"),
+            },
+        }
+    };
+    let delete = |q: Bson, limit: i32| doc! {"delete": "c", "deletes": [{"q": q, "limit": limit}], "$db": "d"};
+    const EMPTY: &str = "deny: { operations: [delete, find, aggregate], when: { filter: empty } }";
+    assert_eq!(outcome(EMPTY, delete(doc! {}, 0)), "true");
+    assert_eq!(outcome(EMPTY, delete(doc! {"a": 1}, 0)), "unchanged");
+    assert_eq!(outcome(EMPTY, doc! {"find": "c", "$db": "d"}), "true");
+    assert_eq!(outcome(EMPTY, doc! {"aggregate": "c", "pipeline": [{"$match": {}}], "$db": "d"}), "true");
+    assert_eq!(outcome(EMPTY, doc! {"count": "c", "$db": "d"}), "unchanged");
+    const MULTI: &str = "deny: { operations: [delete], when: { multi: true } }";
+    assert_eq!(outcome(MULTI, delete(doc! {"a": 1}, 0)), "true");
+    assert_eq!(outcome(MULTI, delete(doc! {"a": 1}, 1)), "unchanged");
+    const SCRIPTS: &str = "deny: { operations: [find], when: { uses: [$where] } }";
+    assert_eq!(outcome(SCRIPTS, doc! {"find": "c", "filter": {"$or": [{"$where": "1"}]}, "$db": "d"}), "true");
+    const SLOW: &str = "deny: { operations: [find, update], when: { missing: maxTimeMS } }";
+    assert_eq!(outcome(SLOW, doc! {"find": "c", "$db": "d"}), "true");
+    assert_eq!(outcome(SLOW, doc! {"find": "c", "maxTimeMS": 1, "$db": "d"}), "unchanged");
+    assert_eq!(
+        outcome(SLOW, doc! {"update": "c", "updates": [{"q": {}, "u": {"$set": {"a": 1}}}], "$db": "d"}),
+        "true"
+    );
+    const LIMIT: &str = "defaults: { maxTimeMS: 5000 }";
+    assert_eq!(
+        outcome(LIMIT, doc! {"count": "c", "$db": "d"}),
+        doc! {"count": "c", "$db": "d", "maxTimeMS": 5000}.to_string()
+    );
+    assert_eq!(outcome(LIMIT, doc! {"find": "c", "maxTimeMS": 7, "$db": "d"}), "unchanged");
+    assert_eq!(outcome(LIMIT, doc! {"getMore": 7i64, "collection": "c", "$db": "d"}), "unchanged");
+}

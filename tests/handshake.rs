@@ -1,0 +1,130 @@
+//! hello in all its forms, and the opcodes other than OP_MSG: drivers learn docward's address only, agree
+//! on nothing docward cannot read, and everything else is refused in the opcode it came by.
+//!
+//! Commands are tested in `protocol`.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message, OP_COMPRESSED, OP_MSG};
+use support::mongod::Mongod;
+use support::proxy::Docward;
+use support::raw::Client;
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject }
+"#;
+
+fn docward() -> &'static Docward {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
+}
+
+fn ok(reply: &Document) -> bool {
+    reply.get_f64("ok").unwrap() == 1.0
+}
+
+#[test]
+fn every_frame_of_a_streamed_hello_names_docward() {
+    let hello = Client::connect(&docward().address()).command("admin", doc! { "hello": 1 });
+    let version = hello.get_document("topologyVersion").unwrap().clone();
+    for name in ["hello", "isMaster", "ismaster"] {
+        let mut body = Document::new();
+        body.insert(name, 1);
+        body.extend(doc! { "topologyVersion": &version, "maxAwaitTimeMS": 50, "$db": "admin" });
+        let mut client = Client::connect(&docward().address());
+        let mut answered = client.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+        for _ in 0..4 {
+            let frame = client.receive();
+            assert_eq!(frame.response_to, answered);
+            answered = frame.request_id;
+            let message = Message::parse(&frame);
+            assert_ne!(message.flags & MORE_TO_COME, 0);
+            assert_names_docward_only(message.body());
+        }
+    }
+}
+
+fn assert_names_docward_only(hello: &Document) {
+    let address = docward().address();
+    assert_eq!(hello.get_array("hosts").unwrap(), &[Bson::from(&address)]);
+    assert_eq!((hello.get_str("me").unwrap(), hello.get_str("primary").unwrap()), (address.as_str(), address.as_str()));
+    assert!(!hello.to_string().contains(&Mongod::shared().address()), "{hello}");
+}
+
+#[test]
+fn the_handshake_goes_by_op_query_and_nothing_else_does() {
+    let mut client = Client::connect(&docward().address());
+    for command in [
+        doc! { "isMaster": 1, "helloOk": true, "compression": ["zlib", "snappy", "zstd"] },
+        doc! { "ismaster": 1 },
+        doc! { "$query": { "isMaster": 1 }, "$readPreference": { "mode": "secondaryPreferred" } },
+    ] {
+        client.send_bytes(&Frame::query(7, "admin.$cmd", &command).to_bytes());
+        let reply = client.receive();
+        assert_eq!(reply.response_to, 7);
+        let hello = reply.reply_document();
+        assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
+        assert_names_docward_only(&hello);
+    }
+    for (namespace, query) in [
+        ("admin.$cmd", doc! { "ping": 1 }),
+        ("shop.$cmd", doc! { "insert": "orders", "documents": [{}] }),
+        ("shop.$cmd", doc! { "$query": { "insert": "orders", "documents": [{}] } }),
+        ("shop.orders", doc! {}),
+        ("shop.orders", doc! { "isMaster": 1 }),
+    ] {
+        client.send_bytes(&Frame::query(8, namespace, &query).to_bytes());
+        let reply = client.receive();
+        assert_eq!(reply.response_to, 8);
+        assert_eq!(reply.reply_document().get_i32("code").unwrap(), 352, "{query}");
+    }
+}
+
+#[test]
+fn compression_is_not_agreed_to_and_refused() {
+    let mut client = Client::connect(&docward().address());
+    let hello = client.command("admin", doc! { "hello": 1, "compression": ["zlib", "snappy"] });
+    assert!(ok(&hello) && !hello.contains_key("compression"), "{hello}");
+    let mut body = OP_MSG.to_le_bytes().to_vec();
+    body.extend(100i32.to_le_bytes());
+    body.extend([2, 1, 2, 3]);
+    client.send_bytes(&Frame { request_id: 9, response_to: 0, op_code: OP_COMPRESSED, body }.to_bytes());
+    let reply = client.receive();
+    assert_eq!(reply.response_to, 9);
+    let error = Message::parse(&reply);
+    assert!(error.body().get_str("errmsg").unwrap().contains("compress"), "{error:?}");
+    assert!(ok(&client.command("admin", doc! { "ping": 1 })));
+}
+
+#[test]
+fn legacy_and_unknown_opcodes_close_the_connection() {
+    let namespace = [&[0; 4][..], b"test.orders\0", &doc! { "_id": 1 }.to_vec().unwrap()].concat();
+    for op_code in [1, 1000, 2001, 2002, 2003, 2005, 2006, 2007, 2010, 2011, 0, -1] {
+        let mut client = Client::connect(&docward().address());
+        client.send_bytes(&Frame { request_id: 1, response_to: 0, op_code, body: namespace.clone() }.to_bytes());
+        assert!(client.closes_within(Duration::from_secs(10)), "opcode {op_code}");
+    }
+    docward().wait_for_log("legacy opcode");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_looks_for_the_set_stays_with_docward() {
+    let uri = format!("mongodb://{}/?replicaSet=rs0", docward().address());
+    let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
+    let database = Mongod::shared().fresh_database();
+    let orders = client.database(&database).collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+    let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 2 }).await.unwrap_err();
+    assert!(error.to_string().contains("no-blind-replace"), "{error}");
+    assert_names_docward_only(&client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap());
+}

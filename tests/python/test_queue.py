@@ -1,0 +1,89 @@
+"""The pattern `queue` with worker processes, one of them stopped past its lease.
+
+With the rule every job completes exactly once and the worker that woke up too late is
+told that it completed nothing. Without the rule, and with workers that reclaim by a
+clock of their own, a job is completed twice.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pymongo import MongoClient
+
+LEASE = 1.0  # seconds
+JOBS = 120
+RULES = """
+version: 1
+rules:
+  - { name: jobs, namespace: "*.jobs", queue: { locked: locked, since: tlocked, attempts: try, lease: 1s } }
+"""
+
+
+def work(uri, database, fenced):
+    """Four workers over all jobs, one stopped past its lease while it holds one; all they said."""
+    script = Path(__file__).with_name("queue_worker.py")
+    mode = "fenced" if fenced else "bare"
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(script), uri, database, f"w{n}", mode], stdout=subprocess.PIPE, text=True
+        )
+        for n in range(4)
+    ]
+    try:
+        sleeper = workers[0]
+        first = next(line for line in sleeper.stdout if "claimed" in line)
+        sleeper.send_signal(signal.SIGSTOP)
+        yield json.loads(first)
+        sleeper.send_signal(signal.SIGCONT)
+        for worker in workers:
+            said, _ = worker.communicate(timeout=60)
+            yield from (json.loads(line) for line in said.splitlines())
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGCONT)
+            worker.kill()
+
+
+def test_every_job_completes_exactly_once(mongod, docward_factory):
+    docward = docward_factory(RULES)
+    database = f"queue_{time.time_ns()}"
+    MongoClient(docward.uri)[database].jobs.insert_many([{"_id": n, "done": False} for n in range(JOBS)])
+    direct = MongoClient(mongod.uri)[database].jobs
+    assert direct.count_documents({"locked": False, "try": 0, "tlocked": {"$type": "date"}}) == JOBS
+
+    events = work(docward.uri, database, fenced=True)
+    held = next(events)["claimed"]
+    # Somebody else takes the held job over once its lease is over, and completes it.
+    deadline = time.monotonic() + 30
+    while not direct.find_one({"_id": held})["done"]:
+        assert time.monotonic() < deadline, "nobody took the job over"
+        time.sleep(0.1)
+    said = list(events)
+
+    late = [event for event in said if event["worker"] == "w0" and event.get("of") == held]
+    assert [event["completed"] for event in late] == [None], "the late worker completed a job that was taken over"
+    assert [job["_id"] for job in direct.find({"completions": {"$ne": 1}})] == []
+    assert direct.count_documents({"done": True, "locked": False}) == JOBS
+    assert direct.find_one({"_id": held})["try"] == 2
+
+
+def test_without_the_rule_a_job_is_done_twice(mongod, docward_factory):
+    docward = docward_factory("")
+    database = f"queue_{time.time_ns()}"
+    direct = MongoClient(mongod.uri)[database].jobs
+    direct.insert_many([{"_id": n, "done": False, "locked": False} for n in range(JOBS)])
+    events = work(docward.uri, database, fenced=False)
+    held = next(events)["claimed"]
+    time.sleep(LEASE)
+    # What an application does that reclaims by itself.
+    direct.update_one({"_id": held, "done": False}, {"$set": {"locked": False}})
+    deadline = time.monotonic() + 30
+    while not direct.find_one({"_id": held})["done"]:
+        assert time.monotonic() < deadline, "nobody took the job over"
+        time.sleep(0.1)
+    list(events)
+    assert direct.find_one({"_id": held})["completions"] == 2

@@ -1,0 +1,92 @@
+//! The pattern `sequence` before a real mongod, through the official driver. `race`: sixteen writers over two
+//! docward processes get no number twice, whatever is killed; `optimistic`: the same without a counter;
+//! `examples`: each setting. The guarded collections have no unique index unless the strategy wants one, so
+//! that duplicates would show. `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod examples;
+mod optimistic;
+mod race;
+
+use std::sync::OnceLock;
+
+use bson::{Bson, Document, doc};
+use mongodb::error::Error;
+use mongodb::options::IndexOptions;
+use mongodb::{Collection, Database, IndexModel};
+use support::driver::{Views, write_errors};
+use support::mongod::Mongod;
+use support::proxy::Docward;
+
+/// One rule for each setting; its name is its collection's.
+const RULES: &str = r#"
+version: 1
+rules:
+  - { name: single, namespace: "*.single", sequence: { field: no, counter: single } }
+  - { name: blocks, namespace: "*.blocks", sequence: { field: no, counter: blocks, block: 50 } }
+  - { name: later, namespace: "*.later", sequence: { field: no, counter: later, start: 1000, collection: numbers } }
+  - { name: behind, namespace: "*.behind", sequence: { field: meta.no, counter: behind, start: after_max } }
+  - { name: upserting, namespace: "*.upserting", sequence: { field: no, counter: upserting, on_upsert: true } }
+  - { name: ids, namespace: "*.ids", sequence: { field: _id, counter: ids, replace_generated: true } }
+  - { name: optimistic, namespace: "*.optimistic", sequence: { field: no, strategy: optimistic } }
+"#;
+
+fn start() -> Docward {
+    Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "warn").start()
+}
+
+/// One docward for the tests that do not kill theirs.
+fn docward() -> &'static Docward {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    DOCWARD.get_or_init(start)
+}
+
+async fn views() -> Views {
+    Views::of(Mongod::shared(), docward()).await
+}
+
+fn numbers(documents: &[Document]) -> Vec<i64> {
+    let number = |document: &Document| match document.get("no") {
+        Some(Bson::Int32(number)) => i64::from(*number),
+        Some(Bson::Int64(number)) => *number,
+        other => panic!("{other:?} in {document}"),
+    };
+    documents.iter().map(number).collect()
+}
+
+/// What the optimistic strategy needs.
+fn unique_index() -> IndexModel {
+    let unique = IndexOptions::builder().unique(true).build();
+    IndexModel::builder().keys(doc! { "no": 1 }).options(unique).build()
+}
+
+/// The numbers, sorted; panics when one was issued twice.
+fn unique(documents: &[Document]) -> Vec<i64> {
+    let mut numbers = numbers(documents);
+    numbers.sort_unstable();
+    let repeated: Vec<_> = numbers.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(repeated.is_empty(), "issued twice: {repeated:?}");
+    numbers
+}
+
+/// One insert in one of the ways an application has; the `_id`s of what was acknowledged.
+async fn insert(database: &Database, collection: &str, writer: u32, round: u32) -> Result<Vec<String>, Error> {
+    let documents: Collection<Document> = database.collection(collection);
+    let batch = |size: u32| (0..size).map(|n| format!("{writer}.{round}.{n}")).collect::<Vec<_>>();
+    let of = |ids: &[String]| ids.iter().map(|id| doc! { "_id": id }).collect::<Vec<_>>();
+    let ids = batch([1, 3, 5][(round % 3) as usize]);
+    match round % 3 {
+        0 => documents.insert_one(doc! { "_id": &ids[0] }).await.map(drop)?,
+        1 => documents.insert_many(of(&ids)).ordered(writer.is_multiple_of(2)).await.map(drop)?,
+        _ => {
+            let command = doc! { "insert": collection, "documents": of(&ids), "ordered": false };
+            let reply = database.run_command(command).await?;
+            assert_eq!(write_errors(&reply), [], "{reply}");
+        }
+    }
+    Ok(ids)
+}

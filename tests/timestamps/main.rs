@@ -1,0 +1,52 @@
+//! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
+//! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
+//! `reads` what `hide` leaves out. That updates converge is shown by `tests/convergence.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod differential;
+mod examples;
+mod reads;
+
+use std::sync::OnceLock;
+
+use bson::{Bson, DateTime};
+use support::driver::Views;
+use support::mongod::Mongod;
+use support::proxy::Docward;
+
+/// One rule for each setting; its name is its collection's.
+const RULES: &str = r#"
+version: 1
+rules:
+  - { name: fields, namespace: "*.fields", timestamps: { source: at } }
+  - { name: paths, namespace: "*.paths", timestamps: { source: at, fields: [a, n.b, n.c, d.x.y], store: stamps } }
+  - { name: lenient, namespace: "*.lenient", unguardable: allow, timestamps: { source: at, fields: [a, n.b] } }
+  - { name: documents, namespace: "*.documents", timestamps: { source: at, per: document, store: newest } }
+  - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }
+  - { name: arrival, namespace: "*.arrival", timestamps: { source: $clock } }
+  - { name: clock, namespace: "*.clock", timestamps: { source: at, missing: clock } }
+  - { name: pass, namespace: "*.pass", timestamps: { source: at, missing: pass } }
+  - { name: long, namespace: "*.long", timestamps: { source: at, type: long } }
+  - { name: timestamp, namespace: "*.timestamp", timestamps: { source: at, type: timestamp } }
+  - { name: hiding, namespace: "*.hiding", timestamps: { source: at, hide: true } }
+"#;
+
+/// One docward with [`RULES`] before the shared mongod.
+fn docward() -> &'static Docward {
+    static DOCWARD: OnceLock<Docward> = OnceLock::new();
+    let start = || Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "warn").start();
+    DOCWARD.get_or_init(start)
+}
+
+async fn views() -> Views {
+    Views::of(Mongod::shared(), docward()).await
+}
+
+/// A source time, far from the present.
+fn time(n: i64) -> Bson {
+    Bson::DateTime(DateTime::from_millis(1_000_000_000_000 + n))
+}
