@@ -376,8 +376,15 @@ async fn lost_history_and_dropped_collections_are_repaired() {
     // A stopped worker gives its lease back; whoever comes next finds a token that leads nowhere: one from
     // before the oplog begins, then one that no server made.
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
-    let ours = doc! {"_id": {"$regex": direct.name()}};
+    let ours = doc! {
+        "_id": {"$regex": direct.name()}, "repaired": true, "tokens.0": {"$exists": true}, "tokens.1": {"$exists": true},
+    };
     for at in ["0000000100000001", ""] {
+        // It has written down how far it came.
+        let deadline = Instant::now() + WITHIN;
+        while leases.find_one(ours.clone()).await.unwrap().is_none() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         assert!(docward.terminate().success());
         let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
         let token = lease.get_document("tokens").unwrap().get_document("0").unwrap().get_str("_data").unwrap();
