@@ -317,6 +317,7 @@ fn plans_come_to_an_end_and_send_on_what_can_be_read() {
                     let found = answer(&lookup, random);
                     plan.next(Input::Found(found), &mut session)
                 }
+                Step::Pause(_) => plan.next(Input::Paused, &mut session),
                 Step::ForwardOriginal { .. } => {
                     if is_guarded_write(bytes, &rules) {
                         assert_readable(bytes);

@@ -6,7 +6,7 @@ use super::id::Id;
 use crate::command::{Insert, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::patterns::Rejection;
-use crate::patterns::filter::{equality, narrowed, remade, touched};
+use crate::patterns::filter::{equality, narrowed, remade};
 
 /// The field that is set and unset again to make a write conflict; it is never there for anybody to see.
 pub(super) const TOUCH: &str = "_docward_touch";
@@ -213,11 +213,6 @@ pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<
             Operation::Delete(crate::command::Delete { filter: pin(&delete.filter), multi: delete.multi })
         }
     }
-}
-
-/// Whether an update's operators write `field`.
-pub(super) fn writes(operators: Document<'_>, field: &Path) -> bool {
-    touched(operators).any(|(_, path, _)| field.overlaps(path))
 }
 
 /// An element of `updates`. Paths and `_id`s are compared byte by byte, whatever the collection's collation.
