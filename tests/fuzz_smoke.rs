@@ -52,6 +52,9 @@ rules:
   - name: optimistic
     namespace: shop.users
     sequence: { field: a.no, strategy: optimistic, on_upsert: true }
+  - name: tree
+    namespace: [shop.customers, shop.users, "*.carts"]
+    tree: { path: path, parent: a, unanchored: rewrite, on_delete: cascade }
 "#;
 
 /// How long each loop may go on.
@@ -237,6 +240,9 @@ fn replies() -> Vec<Vec<u8>> {
         doc! { "cursor": { "id": 5i64, "firstBatch": [{ "ok": 1.0, "idx": 0, "n": 1 }] }, "nErrors": 0, "ok": 1.0 },
         doc! { "cursor": { "id": 0i64, "nextBatch": [{ "ok": 1.0, "idx": 1, "n": 1 }] }, "ok": 1.0 },
         doc! { "cursor": { "id": 0i64, "firstBatch": [{ "a": { "no": 41 } }] }, "ok": 1.0 },
+        doc! { "cursor": { "id": 0i64, "firstBatch": [{ "_id": 1, "path": ",a," }, { "_id": "b", "path": null }] }, "ok": 1.0 },
+        doc! { "ok": 0.0, "code": 112, "errmsg": "in the way", "errorLabels": ["TransientTransactionError"] },
+        doc! { "ok": 0.0, "code": 117, "errmsg": "in use" },
         doc! { "authInfo": { "authenticatedUsers": [{ "user": "root", "db": "admin" }] }, "ok": 1.0 },
         doc! { "hosts": ["a:1", "b:2"], "arbiters": [], "me": "a:1", "primary": "b:2", "ok": 1.0 },
     ];
@@ -408,7 +414,7 @@ fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
 
 #[test]
 fn rule_files_are_loaded_or_refused() {
-    let seeds: Vec<Vec<u8>> = ["replacement", "sequence", "timestamps"]
+    let seeds: Vec<Vec<u8>> = ["replacement", "sequence", "timestamps", "tree"]
         .iter()
         .map(|name| std::fs::read(format!("{}/rules/{name}.yaml", env!("CARGO_MANIFEST_DIR"))).unwrap())
         .chain([RULES.as_bytes().to_vec(), b"version: 1\nrules: [[[[{a: &x [*x]}]]]]".to_vec()])

@@ -23,9 +23,7 @@ const DUPLICATE_KEY: i32 = 11000;
 const CONFLICT: i32 = 112;
 
 fn rules(settings: &str) -> String {
-    format!(
-        "version: 1\nrules:\n  - name: categories\n    namespace: \"*.categories\"\n    tree: {{ {settings} }}\n"
-    )
+    format!("version: 1\nrules:\n  - name: categories\n    namespace: \"*.categories\"\n    tree: {{ {settings} }}\n")
 }
 
 /// What is wrong with the tree: circles, orphans, and paths that are not the walk to the root.
@@ -305,24 +303,29 @@ async fn every_road_to_a_place() {
     // A batch in which children follow their parents, both kinds of order.
     for ordered in [true, false] {
         let name = |n: i32| format!("{ordered}{n}");
-        let chain = (0..3).map(|n| doc! { "_id": name(n), "parent": if n == 0 { "Music".into() } else { name(n - 1) } });
+        let chain =
+            (0..3).map(|n| doc! { "_id": name(n), "parent": if n == 0 { "Music".into() } else { name(n - 1) } });
         categories.insert_many(chain).ordered(ordered).await.unwrap();
         assert_eq!(path(&categories, &name(2)).await.unwrap(), format!(",Music,{},{},", name(0), name(1)));
     }
     let orphan = views.run(doc! { "insert": "categories", "ordered": false, "documents": [
-        { "_id": "x", "parent": "nowhere" }, { "_id": "y", "parent": "Music" }, { "_id": "z", "path": "Music" },
-        { "_id": "MongoDB", "parent": "Music" }, { "_id": "q", "path": ",Books,Music," }, { "_id": "root" } ] });
+    { "_id": "x", "parent": "nowhere" }, { "_id": "y", "parent": "Music" }, { "_id": "z", "path": "Music" },
+    { "_id": "MongoDB", "parent": "Music" }, { "_id": "q", "path": ",Books,Music," }, { "_id": "root" } ] });
     let reply = orphan.await.unwrap();
     assert_eq!(write_errors(&reply), [(0, REJECTED), (2, REJECTED), (3, DUPLICATE_KEY), (4, REJECTED)]);
     assert_eq!(reply.get_i32("n").unwrap(), 2);
 
     // A path of the client's is taken when it is true, and gives the parent.
     categories.insert_one(doc! { "_id": "Go", "path": ",Books,Programming,Languages," }).await.unwrap();
-    assert_eq!(categories.find_one(doc! { "_id": "Go" }).await.unwrap().unwrap().get_str("parent").unwrap(), "Languages");
+    assert_eq!(
+        categories.find_one(doc! { "_id": "Go" }).await.unwrap().unwrap().get_str("parent").unwrap(),
+        "Languages"
+    );
     rejected(categories.insert_one(doc! { "_id": "C", "parent": "Books", "path": ",Music," }).await, "\",Books,\"");
 
     // Moves: by $set, by replacement, by findAndModify, by upsert, to the root and back.
-    let moved = categories.update_one(doc! { "_id": "Databases" }, doc! { "$set": { "parent": "Music" } }).await.unwrap();
+    let moved =
+        categories.update_one(doc! { "_id": "Databases" }, doc! { "$set": { "parent": "Music" } }).await.unwrap();
     assert_eq!((moved.matched_count, moved.modified_count), (1, 1));
     assert_eq!(path(&categories, "MongoDB").await.unwrap(), ",Music,Databases,");
     categories.replace_one(doc! { "_id": "Databases" }, doc! { "parent": "Books", "n": 1 }).await.unwrap();
@@ -374,7 +377,12 @@ async fn numbers_and_object_ids_stand_in_paths() {
     let id = bson::oid::ObjectId::parse_str("0123456789abcdef01234567").unwrap();
     let nodes = [doc! { "_id": 7 }, doc! { "_id": "7" }, doc! { "_id": id }];
     categories.insert_many(nodes).await.unwrap();
-    let children = [doc! { "_id": 8i64, "up": 7.0 }, doc! { "_id": "8", "up": "7" }, doc! { "up": id }, doc! { "_id": 9, "up": 8 }];
+    let children = [
+        doc! { "_id": 8i64, "up": 7.0 },
+        doc! { "_id": "8", "up": "7" },
+        doc! { "up": id },
+        doc! { "_id": 9, "up": 8 },
+    ];
     categories.insert_many(children).await.unwrap();
     // Two nodes with one text do not get into each other's way.
     categories.update_one(doc! { "_id": 8 }, doc! { "$unset": { "up": 1 } }).await.unwrap();
@@ -393,7 +401,10 @@ async fn cascades_take_the_subtree_and_nothing_else() {
     let categories = categories(&views).await;
     assert_eq!(categories.delete_one(doc! { "_id": "Programming" }).await.unwrap().deleted_count, 1);
     let left: Vec<_> = views.stored("categories").await;
-    assert_eq!(left, [doc! { "_id": "Books", "parent": null, "path": null }, doc! { "_id": "Music", "parent": null, "path": null }]);
+    assert_eq!(
+        left,
+        [doc! { "_id": "Books", "parent": null, "path": null }, doc! { "_id": "Music", "parent": null, "path": null }]
+    );
 }
 
 /// A write whose reply was lost is sent again with the same number; it must not happen twice, and must be told

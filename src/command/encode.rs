@@ -49,16 +49,8 @@ impl OwnTransaction {
 
 /// Fields that say which session and transaction a command belongs to, and how durable it is to be. In a
 /// transaction of docward's own none of them is the client's.
-const SESSION_FIELDS: [&[u8]; 8] = [
-    b"lsid",
-    b"txnNumber",
-    b"autocommit",
-    b"startTransaction",
-    b"readConcern",
-    b"writeConcern",
-    b"stmtId",
-    b"stmtIds",
-];
+const SESSION_FIELDS: [&[u8]; 8] =
+    [b"lsid", b"txnNumber", b"autocommit", b"startTransaction", b"readConcern", b"writeConcern", b"stmtId", b"stmtIds"];
 
 /// What `write` makes: the whole command, or an acknowledged one for some of its statements.
 #[derive(Clone, Copy)]
@@ -133,7 +125,8 @@ impl<'a> Batch<'a> {
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
         if let Extent::Part(PartOptions { own: Some(own), .. }) = extent {
             own.write(w);
-        } else if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {
+        } else if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify
+        {
             w.array("stmtIds", |a| parts.iter().for_each(|part| a.int32(self.statement_id(part.index))));
         }
     }

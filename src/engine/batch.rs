@@ -14,13 +14,13 @@ mod transaction;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use super::OwnSession;
 use super::allocation;
 use super::judge::Judged;
 use super::lookup::Lookup;
 use super::merge::{self, Tally};
 use super::observation::Observations;
 use super::plan::{Input, Step};
-use super::OwnSession;
 use crate::command::{Batch, Command, Form, Part, PartOptions, Reply};
 use crate::document::Writer;
 use crate::patterns::{Conflict, Rule};
@@ -194,7 +194,9 @@ impl<'f> BatchJob<'f> {
     /// Its match count matters, or it may have to be repeated and its command cannot be cut anywhere else.
     fn goes_alone(&self, index: usize) -> bool {
         let checked = self.judged.get(index).is_some_and(|judged| judged.on_no_match.is_some());
-        checked || self.has_procedure(index) || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
+        checked
+            || self.has_procedure(index)
+            || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as.

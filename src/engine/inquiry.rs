@@ -23,7 +23,8 @@ pub(super) fn question(command: &Command<'_>, namespace: Namespace<'_>, inquiry:
             w.boolean("singleBatch", true);
             w.nested("collation", |w| w.string("locale", "simple"));
             for element in command.body.elements() {
-                if matches!(element.key, b"lsid" | b"$clusterTime" | b"$readPreference" | b"readConcern" | b"maxTimeMS") {
+                if matches!(element.key, b"lsid" | b"$clusterTime" | b"$readPreference" | b"readConcern" | b"maxTimeMS")
+                {
                     w.element(element);
                 }
             }

@@ -116,7 +116,9 @@ impl<'f> Plan<'f> {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
             }
-            (State::AwaitingUsers | State::AwaitingAnswer | State::Done, _) => Step::Close("docward lost its place in a plan".to_owned()),
+            (State::AwaitingUsers | State::AwaitingAnswer | State::Done, _) => {
+                Step::Close("docward lost its place in a plan".to_owned())
+            }
         }
     }
 

@@ -210,9 +210,7 @@ impl Tree {
                         Wanted { parent: Some(parent), path: None }
                     }
                     (Touch::Exact, b"$unset") if is_parent => Wanted { parent: Some(None), path: None },
-                    (Touch::Exact, b"$set" | b"$setOnInsert") => {
-                        Wanted { parent: None, path: Some(self.path(value)?) }
-                    }
+                    (Touch::Exact, b"$set" | b"$setOnInsert") => Wanted { parent: None, path: Some(self.path(value)?) },
                     _ => {
                         return Err(Rejection::new(
                             format!("it changes '{field}' by other means than $set"),

@@ -51,7 +51,9 @@ impl Id {
         let fits = |class: &Class| match class {
             Class::Text => true,
             Class::Number => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
-            Class::ObjectId => text.len() == 24 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
+            Class::ObjectId => {
+                text.len() == 24 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+            }
         };
         Class::ALL.into_iter().filter(fits).map(|class| Self { class, text: text.to_owned() }).collect()
     }
@@ -63,7 +65,8 @@ impl Id {
             Class::Number => OwnedValue::integer(self.text.parse().unwrap_or_default()),
             Class::ObjectId => {
                 let digits = self.text.as_bytes().chunks_exact(2);
-                let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+                let byte =
+                    |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
                 let bytes: Vec<u8> = digits.filter_map(byte).collect();
                 OwnedValue::from(Value { kind: Kind::ObjectId, bytes: &bytes })
             }

@@ -125,7 +125,12 @@ impl Layout {
     }
 
     /// The operation with this path in what it stores, and with this parent if one is given.
-    pub(super) fn place<'a>(&self, operation: &Operation<'a>, path: Option<&str>, parent: Option<&Id>) -> Operation<'a> {
+    pub(super) fn place<'a>(
+        &self,
+        operation: &Operation<'a>,
+        path: Option<&str>,
+        parent: Option<&Id>,
+    ) -> Operation<'a> {
         let path = path.map_or_else(OwnedValue::null, OwnedValue::string);
         let parent = parent.map(Id::value);
         let in_document = |document: Document<'_>| {
@@ -206,9 +211,7 @@ pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<
     };
     match operation {
         Operation::Insert(_) => operation.clone(),
-        Operation::Update(update) => {
-            Operation::Update(Update { filter: pin(&update.filter), ..update.clone() })
-        }
+        Operation::Update(update) => Operation::Update(Update { filter: pin(&update.filter), ..update.clone() }),
         Operation::Delete(delete) => {
             Operation::Delete(crate::command::Delete { filter: pin(&delete.filter), multi: delete.multi })
         }

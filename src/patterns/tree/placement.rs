@@ -45,7 +45,12 @@ pub(super) struct Placement {
 
 impl Procedure for Placement {
     fn begin(&self) -> Box<dyn Conversation> {
-        Box::new(Placing { statement: self.clone(), node: None, inserts: self.kind == Kind::Insert, stage: Stage::Start })
+        Box::new(Placing {
+            statement: self.clone(),
+            node: None,
+            inserts: self.kind == Kind::Insert,
+            stage: Stage::Start,
+        })
     }
 }
 
@@ -123,7 +128,8 @@ impl Placing {
             self.stage = Stage::Applied;
             return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
         }
-        let parent = node.parent.clone().filter(|_| wanted.parent.is_none() && self.statement.kind == Kind::Replacement);
+        let parent =
+            node.parent.clone().filter(|_| wanted.parent.is_none() && self.statement.kind == Kind::Replacement);
         let place = Place { path: node.path.clone(), parent };
         self.node = Some(node);
         Ok(self.apply(operation, &place))
@@ -200,7 +206,8 @@ impl Placing {
                 "Use one type of _id in a tree: paths tell them apart by their text only.",
             ));
         }
-        let circle = self.node.as_ref().is_some_and(|node| below.starts_with(&layout.below(node.path.as_deref(), &own)));
+        let circle =
+            self.node.as_ref().is_some_and(|node| below.starts_with(&layout.below(node.path.as_deref(), &own)));
         if circle {
             return Err(Rejection::new("it would move a node below itself", "Choose a parent outside of its subtree."));
         }
@@ -270,4 +277,3 @@ impl Placing {
         Wish::Apply(operation.clone())
     }
 }
-
