@@ -486,3 +486,86 @@ async fn reads_by_unanchored_expressions() {
         docward.wait_for_log("not anchored");
     }
 }
+
+/// The first sending may still be under way when the second comes, by another docward.
+#[test]
+fn a_write_sent_twice_at_once_happens_once() {
+    let mongod = Mongod::shared();
+    let docwards = [Docward::start(mongod, &rules("")), Docward::start(mongod, &rules(""))];
+    let database = mongod.fresh_database();
+    let roots =
+        vec![doc! { "_id": "a", "path": null }, doc! { "_id": "b", "path": null }, doc! { "_id": "x", "path": null }];
+    mongod.command(&database, doc! { "insert": "categories", "documents": roots });
+    let lsid = doc! { "id": bson::Uuid::new() };
+    for number in 1..=i64::from(scaled(30)) {
+        let parent = if number % 2 == 0 { "a" } else { "b" };
+        let update = doc! { "q": { "_id": "x" }, "u": { "$set": { "parent": parent }, "$inc": { "n": 1 } } };
+        let command = doc! { "update": "categories", "updates": [update], "lsid": lsid.clone(), "txnNumber": number };
+        std::thread::scope(|scope| {
+            for docward in &docwards {
+                let (command, database) = (command.clone(), &database);
+                scope.spawn(move || {
+                    let reply = support::raw::Client::connect(&docward.address()).command(database, command);
+                    assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (1, vec![]), "{reply}");
+                });
+            }
+        });
+        let found = mongod.command(&database, doc! { "find": "categories", "filter": { "_id": "x" } });
+        let found = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].clone();
+        let expected = doc! { "_id": "x", "path": format!(",{parent},"), "parent": parent, "n": number as i32 };
+        assert_eq!(found.as_document().unwrap(), &expected);
+    }
+}
+
+/// Who hangs up does not leave a transaction behind that locks nodes until the server gives it up.
+#[test]
+fn a_client_that_hangs_up_locks_nothing() {
+    let mongod = Mongod::shared();
+    let docward = Docward::start(mongod, &rules(""));
+    let database = mongod.fresh_database();
+    let roots = vec![doc! { "_id": "a", "path": null }, doc! { "_id": "b", "path": null }];
+    mongod.command(&database, doc! { "insert": "categories", "documents": roots });
+    for n in 0..scaled(40) {
+        let document = doc! { "_id": format!("c{n}"), "parent": "a" };
+        let insert = doc! { "insert": "categories", "documents": [document], "$db": &database };
+        let mut client = support::raw::Client::connect(&docward.address());
+        client.send(&support::frame::Message::new(insert));
+        std::thread::sleep(Duration::from_micros(u64::from(n) * 150));
+    }
+    let since = Instant::now();
+    let update = doc! { "q": { "_id": "a" }, "u": { "$set": { "parent": "b" } } };
+    let command = doc! { "update": "categories", "updates": [update] };
+    let reply = support::raw::Client::connect(&docward.address()).command(&database, command);
+    assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (1, vec![]), "{reply}");
+    assert!(since.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn it_stands_beside_other_rules() {
+    let others = "  - { name: stamps, namespace: \"*.categories\", timestamps: { source: at, type: long } }\n  \
+                  - { name: numbers, namespace: \"*.categories\", sequence: { field: _id, counter: c } }\n";
+    let docward = Docward::start(Mongod::shared(), &format!("{}{others}", rules("")));
+    let views = Views::of(Mongod::shared(), &docward).await;
+    let categories = views.through.collection::<Document>("categories");
+    let insert = |document: Document| doc! { "insert": "categories", "documents": [document] };
+    views.run(insert(doc! { "at": 1i64 })).await.unwrap();
+    views.run(insert(doc! { "at": 1i64, "parent": 1 })).await.unwrap();
+    views.run(insert(doc! { "at": 1i64, "parent": 2 })).await.unwrap();
+    let set = doc! { "$set": { "at": 5i64, "parent": null } };
+    categories.update_one(doc! { "_id": 2 }, set).await.unwrap();
+    let stored = views.stored("categories").await;
+    let paths: Vec<_> = stored.iter().map(|node| node.get("path").unwrap().clone()).collect();
+    assert_eq!(paths, [Bson::Null, Bson::Null, ",2,".into()]);
+    assert_eq!(stored[1].get_document("last_modified").unwrap().get_i64("parent").unwrap(), 5);
+}
+
+#[test]
+fn a_standalone_is_told_apart() {
+    let mut mongod = Mongod::start(Kind::Standalone);
+    let docward = Docward::start(&mongod, &rules(""));
+    let insert = doc! { "insert": "categories", "documents": [{ "_id": "a", "parent": "b" }] };
+    let reply = support::raw::Client::connect(&docward.address()).command("test", insert);
+    assert_eq!(write_errors(&reply), [(0, REJECTED)]);
+    assert!(reply.to_string().contains("needs a replica set"), "{reply}");
+    mongod.kill();
+}

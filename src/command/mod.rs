@@ -26,6 +26,8 @@ use crate::wire::op_msg::Message;
 pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
+    /// Among others: a transaction on a standalone server.
+    pub const ILLEGAL_OPERATION: i32 = 20;
     /// A guarded replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is in use, or was.

@@ -164,7 +164,7 @@ impl<'f> BatchJob<'f> {
             },
             Told::Commit => return self.take_commit(&reply, frame, observations),
             Told::Find | Told::Change | Told::Apply if !reply.is_ok() => {
-                return self.take_failure(&reply, frame, observations);
+                return self.take_failure(told, &reply, frame, observations);
             }
             Told::Find => match asking::documents(&reply) {
                 Some(documents) => self.converse(Heard::Documents(&documents), observations),
@@ -225,8 +225,9 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The server refused a command of the transaction, which is over by that.
-    fn take_failure(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+    fn take_failure(&mut self, told: Told, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+        let index = transaction.index;
         if transaction.own.is_none() {
             self.transaction = None;
             return Flow::Break(self.pass_on(frame));
@@ -242,6 +243,15 @@ impl<'f> BatchJob<'f> {
                 Step::Close("the server went away from a transaction of docward's".to_owned())
             }
             _ if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
+            // Drivers would report that as a want of retryable writes.
+            Some(code::ILLEGAL_OPERATION) if told == Told::Find => {
+                transaction.own = None;
+                let reason = "it takes a transaction, which only replica sets and sharded clusters have";
+                self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), observations)
+            }
+            // findAndModify has no write errors of its own.
+            _ if told == Told::Apply && self.collided(index, reply.body) => self.again(true, observations),
+            _ if told == Told::Apply => self.deliver(frame, observations),
             _ => {
                 self.transaction = None;
                 self.pass_on(frame)

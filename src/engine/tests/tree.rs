@@ -213,3 +213,28 @@ fn deletes_look_for_children_first() {
     assert_eq!(dialogue.hears(doc! {"n": 0, "ok": 1.0}).sent().0, doc! {"abortTransaction": 1});
     assert_eq!(dialogue.hears(doc! {"ok": 1.0}).reply(), doc! {"n": 0, "ok": 1.0});
 }
+
+#[test]
+fn a_bulk_write_is_carried_out_op_by_op() {
+    let rules = rules(&CATEGORIES);
+    let ops = [
+        doc! {"insert": 0, "document": {"_id": "Go", "parent": "Books"}},
+        doc! {"insert": 0, "document": {"_id": "C"}},
+    ];
+    let body = doc! {"bulkWrite": 1, "$db": "admin", "nsInfo": [{"ns": "d.c"}]};
+    let message = frame(&body, "ops", &ops, 0);
+    let mut dialogue = Dialogue::of(&rules, &message);
+    assert_eq!(dialogue.sent().0.get_str("find").unwrap(), "c");
+    dialogue.finds(&[books()]).hears(doc! {"n": 2, "ok": 1.0});
+    let done = || {
+        doc! {
+            "cursor": {"id": 0i64, "firstBatch": [{"ok": 1.0, "idx": 0, "n": 1}], "ns": "admin.$cmd.bulkWrite"},
+            "nErrors": 0, "nInserted": 1, "ok": 1.0,
+        }
+    };
+    assert_eq!(dialogue.hears(done()).sent().0, doc! {"commitTransaction": 1});
+    dialogue.hears(doc! {"ok": 1.0});
+    assert!(matches!(dialogue.step, Step::Exchange(_)) && !dialogue.plan.must_finish());
+    let reply = dialogue.hears(done()).reply();
+    assert_eq!((reply.get_i32("nInserted").unwrap(), reply.get_i32("nErrors").unwrap()), (2, 0));
+}
