@@ -211,6 +211,8 @@ impl<'f> BatchJob<'f> {
         transaction.commits += 1;
         let step = match () {
             () if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
+            // Somebody with the same write has ended this transaction, and begun the next.
+            () if error_code(reply) == Some(code::TRANSACTION_TOO_OLD) => self.again(false, observations),
             () if asking::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
                 "the server did not say whether a transaction of docward's was committed; the driver asks again"
                     .to_owned(),

@@ -98,6 +98,13 @@ impl Layout {
         })
     }
 
+    /// Gives one node its path.
+    pub(super) fn set_path_of(&self, id: Value<'_>, path: Option<&str>) -> Vec<u8> {
+        let path = path.map_or_else(OwnedValue::null, OwnedValue::string);
+        let set = |w: &mut Writer<'_>| w.nested("$set", |w| w.value(self.path.as_str(), path.as_value()));
+        statement(|w| w.value("_id", id), |w| w.nested("u", set), false)
+    }
+
     /// Gives all nodes below the path `from` the path `to` in its place.
     pub(super) fn rebase(&self, from: &str, to: &str, id: &Id) -> Vec<u8> {
         let reference = format!("${}", self.path);
@@ -152,16 +159,8 @@ impl Layout {
                     Modification::Operators(operators) => {
                         Modification::Operators(self.set_path(operators.as_document(), path.as_value()))
                     }
-                    Modification::Pipeline(stages) => {
-                        let mut stages = stages.clone();
-                        stages.push(CowDocument::build(|w| {
-                            w.nested("$set", |w| {
-                                w.nested(self.path.as_str(), |w| w.value("$literal", path.as_value()));
-                            });
-                        }));
-                        Modification::Pipeline(stages)
-                    }
-                    Modification::ClientPipeline(stages) => Modification::ClientPipeline(*stages),
+                    // Its path follows what it decides.
+                    other @ (Modification::Pipeline(_) | Modification::ClientPipeline(_)) => other.clone(),
                 };
                 remade(update, update.filter.clone(), modification, update.upsert)
             }

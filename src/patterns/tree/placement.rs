@@ -6,8 +6,8 @@
 //! deleted, or two moves that would close a circle.
 
 use super::id::Id;
-use super::layout::{Layout, Node, pinned};
-use crate::command::Operation;
+use super::layout::{Layout, Node, pinned, present};
+use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, OwnedValue, document};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
@@ -70,6 +70,9 @@ enum Stage {
     /// The parent is looked for: by its `_id`, or by the path the client gave.
     Parent,
     Touched(Place),
+    /// The statement decides for itself whether it is too late; then it changes no parent.
+    Decided(Place),
+    Checked(Place),
     Applied,
 }
 
@@ -77,8 +80,9 @@ enum Stage {
 #[derive(Debug, Clone)]
 struct Place {
     path: Option<String>,
-    /// Set when the statement gave only a path.
     parent: Option<Id>,
+    /// The statement gave only a path.
+    adds_parent: bool,
 }
 
 impl Conversation for Placing {
@@ -91,9 +95,13 @@ impl Conversation for Placing {
             }
             (Stage::Node, Heard::Documents(found)) => self.take_node(operation, found),
             (Stage::Parent, Heard::Documents(found)) => self.take_parent(operation, found),
-            (Stage::Touched(place), _) => Ok(self.apply(operation, &place)),
+            (Stage::Touched(place), _) => self.apply(operation, place),
+            (Stage::Decided(place), _) => Ok(self.look_again(place)),
+            (Stage::Checked(place), Heard::Documents(found)) => self.follow(&place, found),
             (Stage::Applied, _) => Ok(Wish::Finish),
-            (Stage::Node | Stage::Parent, _) => Err(Rejection::new("docward lost its place in it", "Tell the DBA.")),
+            (Stage::Node | Stage::Parent | Stage::Checked(_), _) => {
+                Err(Rejection::new("docward lost its place in it", "Tell the DBA."))
+            }
         };
         wish.unwrap_or_else(Wish::Reject)
     }
@@ -128,11 +136,10 @@ impl Placing {
             self.stage = Stage::Applied;
             return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
         }
-        let parent =
-            node.parent.clone().filter(|_| wanted.parent.is_none() && self.statement.kind == Kind::Replacement);
-        let place = Place { path: node.path.clone(), parent };
+        let adds_parent = wanted.parent.is_none() && node.parent.is_some() && self.statement.kind == Kind::Replacement;
+        let place = Place { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
         self.node = Some(node);
-        Ok(self.apply(operation, &place))
+        self.apply(operation, place)
     }
 
     /// Asks for the new parent, if there is to be one.
@@ -146,7 +153,7 @@ impl Placing {
             }
             (Some(None), _) | (None, _) => {
                 self.check_path(None)?;
-                return self.put(operation, Place { path: None, parent: None }, None);
+                return self.put(operation, Place { path: None, parent: None, adds_parent: false });
             }
         };
         let filter = document(|w| {
@@ -183,8 +190,7 @@ impl Placing {
         };
         self.check_kin(operation, &parent, &below)?;
         self.check_path(Some(&below))?;
-        let place = Place { path: Some(below), parent: by_path.map(|_| parent.clone()) };
-        self.put(operation, place, Some(&parent))
+        self.put(operation, Place { path: Some(below), parent: Some(parent), adds_parent: by_path.is_some() })
     }
 
     /// A node and its parent have `_id`s of one type, and a node does not come to lie below itself.
@@ -247,33 +253,80 @@ impl Placing {
     }
 
     /// Touches the new parent and moves the subtree, then the statement follows.
-    fn put<'a>(&mut self, operation: &Operation<'a>, place: Place, parent: Option<&Id>) -> Result<Wish<'a>, Rejection> {
+    fn put<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<Wish<'a>, Rejection> {
         let layout = &self.statement.layout;
-        let mut changes: Vec<Vec<u8>> = parent.into_iter().flat_map(|id| layout.touch(id)).collect();
-        if let Some(Node { id: Some(id), path, .. }) = &self.node {
-            let (from, to) = (layout.below(path.as_deref(), id), layout.below(place.path.as_deref(), id));
-            if from != to {
-                changes.push(layout.rebase(&from, &to, id));
-            }
+        let mut changes: Vec<Vec<u8>> = place.parent.iter().flat_map(|id| layout.touch(id)).collect();
+        if !decides_for_itself(operation) {
+            changes.extend(self.move_subtree(&place));
         }
         if changes.is_empty() {
-            return Ok(self.apply(operation, &place));
+            return self.apply(operation, place);
         }
         self.stage = Stage::Touched(place);
         Ok(Wish::Update(changes))
     }
 
-    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &Place) -> Wish<'a> {
-        self.stage = Stage::Applied;
-        let placed = self.statement.layout.place(operation, place.path.as_deref(), place.parent.as_ref());
-        Wish::Apply(match &self.node {
+    fn move_subtree(&self, place: &Place) -> Option<Vec<u8>> {
+        let (layout, node) = (&self.statement.layout, self.node.as_ref()?);
+        let id = node.id.as_ref()?;
+        let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(place.path.as_deref(), id));
+        (from != to).then(|| layout.rebase(&from, &to, id))
+    }
+
+    /// The client's statement, with the path in it.
+    fn apply<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<Wish<'a>, Rejection> {
+        let placed = if !decides_for_itself(operation) {
+            self.stage = Stage::Applied;
+            self.statement.layout.place(
+                operation,
+                place.path.as_deref(),
+                place.parent.as_ref().filter(|_| place.adds_parent),
+            )
+        } else if place.adds_parent {
+            let reason = "it says where the node lies by its path only, while another rule may find it too late";
+            return Err(Rejection::new(reason, format!("Set '{}'.", self.statement.layout.parent)));
+        } else {
+            self.stage = Stage::Decided(place);
+            operation.clone()
+        };
+        Ok(Wish::Apply(match &self.node {
             Some(node) => pinned(&placed, node.raw_id.as_value()),
             None => placed,
-        })
+        }))
+    }
+
+    /// Asks which parent the statement has left.
+    fn look_again<'a>(&mut self, place: Place) -> Wish<'a> {
+        let id = self.node.as_ref().map(|node| &node.raw_id).or(self.statement.upserted.as_ref());
+        let filter = document(|w| {
+            if let Some(id) = id {
+                w.value("_id", id.as_value());
+            }
+        });
+        self.stage = Stage::Checked(place);
+        Wish::Find { filter, limit: 1, fields: self.statement.layout.fields() }
+    }
+
+    /// The path follows the parent, if the statement was not too late to change that.
+    fn follow<'a>(&mut self, place: &Place, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
+        let layout = &self.statement.layout;
+        let parent = found.first().and_then(|document| present(layout.parent.lookup(*document)));
+        let parent = parent.and_then(|value| Id::read(value, layout.separator));
+        self.stage = Stage::Applied;
+        let id = self.node.as_ref().map(|node| &node.raw_id).or(self.statement.upserted.as_ref());
+        let Some(id) = id.filter(|_| parent == place.parent) else { return Ok(Wish::Finish) };
+        let mut changes = vec![layout.set_path_of(id.as_value(), place.path.as_deref())];
+        changes.extend(self.move_subtree(place));
+        Ok(Wish::Update(changes))
     }
 
     fn apply_as_it_is<'a>(&mut self, operation: &Operation<'a>) -> Wish<'a> {
         self.stage = Stage::Applied;
         Wish::Apply(operation.clone())
     }
+}
+
+/// Whether a later rule has made a pipeline of the statement, which may leave the stored fields as they are.
+fn decides_for_itself(operation: &Operation<'_>) -> bool {
+    matches!(operation, Operation::Update(Update { modification: Modification::Pipeline(_), .. }))
 }
