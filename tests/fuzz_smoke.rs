@@ -55,6 +55,9 @@ rules:
   - name: optimistic
     namespace: shop.users
     sequence: { field: a.no, strategy: optimistic, on_upsert: true }
+  - name: tree
+    namespace: [shop.customers, shop.users, "*.carts"]
+    tree: { path: path, parent: a, unanchored: rewrite, on_delete: cascade }
 "#;
 
 /// How long each loop may go on.
@@ -230,6 +233,7 @@ fn plans_come_to_an_end_and_send_on_what_can_be_read() {
                     let found = answer(&lookup, random);
                     plan.next(Input::Found(found), &mut session)
                 }
+                Step::Pause(_) => plan.next(Input::Paused, &mut session),
                 Step::ForwardOriginal { .. } => {
                     if is_guarded_write(bytes, &rules) {
                         assert_readable(bytes);
@@ -320,7 +324,7 @@ fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
 
 #[test]
 fn rule_files_are_loaded_or_refused() {
-    let seeds: Vec<Vec<u8>> = ["replacement", "sequence", "timestamps"]
+    let seeds: Vec<Vec<u8>> = ["replacement", "sequence", "timestamps", "tree"]
         .iter()
         .map(|name| std::fs::read(format!("{}/rules/{name}.yaml", env!("CARGO_MANIFEST_DIR"))).unwrap())
         .chain([RULES.as_bytes().to_vec(), b"version: 1\nrules: [[[[{a: &x [*x]}]]]]".to_vec()])

@@ -3,7 +3,7 @@
 use super::Command;
 use super::batch::{Batch, Form};
 use super::statement::Statement;
-use crate::document::{CowDocument, Value, Writer};
+use crate::document::{CowDocument, OwnedValue, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// One statement of a part, with its place in the client's batch.
@@ -20,7 +20,37 @@ pub struct PartOptions {
     pub transaction_begun: bool,
     /// The part stops at its first error, whatever the client's batch does.
     pub ordered: bool,
+    /// The part belongs to a transaction of docward's own.
+    pub own: Option<OwnTransaction>,
 }
+
+/// A transaction that docward runs in a session of its own, as the user of the client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnTransaction {
+    /// The session's UUID.
+    pub session: [u8; 16],
+    pub number: i64,
+    /// Its first command has been sent.
+    pub begun: bool,
+}
+
+impl OwnTransaction {
+    /// Writes the session fields of a command of this transaction.
+    pub fn write(&self, w: &mut Writer<'_>) {
+        w.nested("lsid", |w| w.value("id", OwnedValue::uuid(self.session).as_value()));
+        w.slot("txnNumber").int64(self.number);
+        w.boolean("autocommit", false);
+        if !self.begun {
+            w.boolean("startTransaction", true);
+            w.nested("readConcern", |w| w.string("level", "snapshot"));
+        }
+    }
+}
+
+/// Fields that say which session and transaction a command belongs to, and how durable it is to be. In a
+/// transaction of docward's own none of them is the client's.
+const SESSION_FIELDS: [&[u8]; 8] =
+    [b"lsid", b"txnNumber", b"autocommit", b"startTransaction", b"readConcern", b"writeConcern", b"stmtId", b"stmtIds"];
 
 /// What `write` makes: the whole command, or an acknowledged one for some of its statements.
 #[derive(Clone, Copy)]
@@ -95,6 +125,7 @@ impl<'a> Batch<'a> {
                 (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,
                 (_, key) if self.body_changes.iter().any(|(changed, _)| changed.as_bytes() == key) => false,
                 (Extent::Whole, _) => true,
+                (Extent::Part(PartOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
                 (Extent::Part(_), b"stmtIds") => false,
                 (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
                 // What becomes of a part must be known, even if the client does not want to.
@@ -114,12 +145,16 @@ impl<'a> Batch<'a> {
             statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
-        if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify {
+        if let Extent::Part(PartOptions { own: Some(own), .. }) = extent {
+            own.write(w);
+        } else if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify
+        {
             w.array("stmtIds", |a| parts.iter().for_each(|part| a.int32(self.statement_id(part.index))));
         }
     }
 }
 
-fn is_unacknowledged(write_concern: Value<'_>) -> bool {
+/// `{w: 0}`
+pub fn is_unacknowledged(write_concern: Value<'_>) -> bool {
     write_concern.as_document().and_then(|concern| concern.get("w")).and_then(|w| w.as_integer()) == Some(0)
 }

@@ -13,7 +13,7 @@ mod statement;
 
 pub use batch::{Batch, Form};
 pub use catalogue::{Class, classify};
-pub use encode::{Part, PartOptions};
+pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
 pub use pipeline::{apply_ops_targets, clone_targets, map_reduce_target, output_targets, rename_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};
@@ -26,10 +26,19 @@ use crate::wire::op_msg::Message;
 pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
+    /// Among others: a transaction on a standalone server.
+    pub const ILLEGAL_OPERATION: i32 = 20;
     /// A guarded replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
+    /// A transaction number that is in use, or was.
+    pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
     /// A rule's rejection.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// A write that was done, whose answer is not known any more.
+    pub const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
+    /// A later transaction of the session has begun.
+    pub const TRANSACTION_TOO_OLD: i32 = 225;
+    pub const TRANSACTION_COMMITTED: i32 = 256;
     /// The legacy opcodes, as servers since 5.1 answer them.
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
     /// A reply that would be too large.
@@ -40,6 +49,7 @@ pub mod code {
             FAILED_TO_PARSE => "FailedToParse",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
+            INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
             BSON_OBJECT_TOO_LARGE => "BSONObjectTooLarge",
             _ => "UnknownError",

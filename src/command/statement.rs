@@ -93,6 +93,15 @@ impl<'a> Statement<'a> {
         Self { operation, namespace: self.namespace, form: self.form, source: self.source }
     }
 
+    /// A field that the statement came with beside what it does: "sort", "hint", "collation".
+    pub fn option(&self, name: &str) -> Option<Value<'a>> {
+        match self.form {
+            // Its source is the document itself.
+            Form::Insert => None,
+            _ => self.source.get(name),
+        }
+    }
+
     /// "insert", "update", "replacement", "delete": for messages to people.
     pub fn kind_name(&self) -> &'static str {
         match &self.operation {

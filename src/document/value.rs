@@ -160,6 +160,14 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A UUID (binary subtype 4).
+    pub fn as_uuid(self) -> Option<[u8; 16]> {
+        match (self.kind, self.bytes.split_first_chunk::<5>()) {
+            (Kind::Binary, Some(([16, 0, 0, 0, 4], uuid))) => uuid.try_into().ok(),
+            _ => None,
+        }
+    }
+
     /// What a command takes for a flag: a bool, or a number (`ordered: 1`, as old shells send it).
     pub fn as_flag(self) -> Option<bool> {
         match self.kind {
@@ -190,6 +198,27 @@ impl OwnedValue {
 
     pub fn double(number: f64) -> Self {
         Self::fixed(Kind::Double, &number.to_le_bytes())
+    }
+
+    pub fn null() -> Self {
+        Self::fixed(Kind::Null, &[])
+    }
+
+    pub fn string(text: impl AsRef<[u8]>) -> Self {
+        let text = text.as_ref();
+        let mut bytes = smallvec::SmallVec::with_capacity(text.len() + 5);
+        bytes.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
+        bytes.extend_from_slice(text);
+        bytes.push(0);
+        Self { kind: Kind::String, bytes }
+    }
+
+    /// A UUID (binary subtype 4).
+    pub fn uuid(uuid: [u8; 16]) -> Self {
+        let mut bytes = smallvec::SmallVec::from_slice(&16i32.to_le_bytes());
+        bytes.push(4);
+        bytes.extend_from_slice(&uuid);
+        Self { kind: Kind::Binary, bytes }
     }
 
     /// Milliseconds since 1970 UTC.

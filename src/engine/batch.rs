@@ -5,12 +5,16 @@
 //! refused one in an ordered batch do not go at all, and one reply is put together from what came back.
 //! Statements keep their numbers (`stmtIds`), so that a retry is recognised however it is cut.
 
+mod asking;
 mod conflicts;
+mod ownership;
 mod sequences;
+mod transaction;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use super::OwnSession;
 use super::allocation;
 use super::judge::Judged;
 use super::lookup::Lookup;
@@ -21,6 +25,8 @@ use crate::command::{Batch, Command, Form, Part, PartOptions, Reply};
 use crate::document::Writer;
 use crate::patterns::{Conflict, Rule};
 use crate::wire::op_msg;
+
+use transaction::{Told, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
 type Flow = ControlFlow<Step>;
@@ -40,6 +46,10 @@ pub(super) struct BatchJob<'f> {
     /// Something has gone upstream inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
+    /// The statement that is being carried out together with others.
+    transaction: Option<Transaction<'f>>,
+    /// For transactions that do not follow from a session of the client's.
+    own_session: OwnSession,
 }
 
 /// Statements that go upstream as one command.
@@ -60,10 +70,16 @@ enum Awaiting {
     /// The rest of a bulkWrite's results, whose first part this is.
     Cursor(Vec<u8>),
     Abort,
+    Transaction(Told),
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn new(command: Command<'f>, batch: Batch<'f>, judged: Vec<Judged<'f, 'f>>) -> Self {
+    pub(super) fn new(
+        command: Command<'f>,
+        batch: Batch<'f>,
+        judged: Vec<Judged<'f, 'f>>,
+        own_session: OwnSession,
+    ) -> Self {
         let mut job = Self {
             command,
             batch,
@@ -74,6 +90,8 @@ impl<'f> BatchJob<'f> {
             tally: Tally::default(),
             transaction_begun: false,
             stopped: false,
+            transaction: None,
+            own_session,
         };
         job.leases = job.collect_leases();
         job
@@ -91,12 +109,18 @@ impl<'f> BatchJob<'f> {
                 None => close("the rest of a bulkWrite's results cannot be read"),
             },
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
+            (Awaiting::Transaction(Told::Pause), Input::Paused) => Flow::Continue(()),
+            (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, observations),
             (_, _) => close("docward lost its place in a batch"),
         };
         match flow {
-            Flow::Continue(()) => self.advance(),
+            Flow::Continue(()) => self.advance(observations),
             Flow::Break(step) => step,
         }
+    }
+
+    pub(super) fn own_session(&self) -> OwnSession {
+        self.own_session
     }
 
     fn stops_on_error(&self) -> bool {
@@ -118,7 +142,7 @@ impl<'f> BatchJob<'f> {
         (0..self.limit()).filter(move |index| !refused(index))
     }
 
-    fn advance(&mut self) -> Step {
+    fn advance(&mut self, observations: &mut Observations) -> Step {
         if let Some((rule, statements)) = self.leases.front() {
             let namespace = statements.first().and_then(|index| self.judged.get(*index));
             let namespace = namespace.map(|judged| self.batch.namespace(&judged.statement));
@@ -128,7 +152,7 @@ impl<'f> BatchJob<'f> {
                 return Step::Lookup(Lookup::Lease(lease));
             }
             self.leases.pop_front();
-            return self.advance();
+            return self.advance(observations);
         }
         if self.runs.is_none() {
             let runs = self.plan_runs();
@@ -143,7 +167,7 @@ impl<'f> BatchJob<'f> {
         if let Some(rule) = self.missing_maximum() {
             return self.ask_maximum(rule);
         }
-        self.send_run()
+        self.send_run(observations)
     }
 
     fn plan_runs(&self) -> VecDeque<Run> {
@@ -155,7 +179,8 @@ impl<'f> BatchJob<'f> {
                 together.push(index);
                 continue;
             }
-            if self.stops_on_error() && !together.is_empty() {
+            // A node's parent may stand before it in an unordered batch too.
+            if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
                 runs.push_back(run(std::mem::take(&mut together)));
             }
             runs.push_back(run(vec![index]));
@@ -169,12 +194,16 @@ impl<'f> BatchJob<'f> {
     /// Its match count matters, or it may have to be repeated and its command cannot be cut anywhere else.
     fn goes_alone(&self, index: usize) -> bool {
         let checked = self.judged.get(index).is_some_and(|judged| judged.on_no_match.is_some());
-        checked || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
+        checked
+            || self.has_procedure(index)
+            || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as.
     fn is_one_command(&self, runs: &VecDeque<Run>) -> bool {
-        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.on_no_match.is_none();
+        let plain = |judged: &Judged<'_, '_>| {
+            judged.refused.is_none() && judged.on_no_match.is_none() && judged.procedure.is_none()
+        };
         runs.len() <= 1
             && self.judged.iter().all(plain)
             && (0..self.judged.len()).all(|index| self.optimistic_rules(index).next().is_none())
@@ -191,7 +220,7 @@ impl<'f> BatchJob<'f> {
         Step::Forward { message, expects_reply }
     }
 
-    fn send_run(&mut self) -> Step {
+    fn send_run(&mut self, observations: &mut Observations) -> Step {
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return self.conclude() };
         let (statements, mut numbers) = (run.statements.clone(), run.next_numbers.clone());
         let mut optimistic = false;
@@ -210,7 +239,12 @@ impl<'f> BatchJob<'f> {
             }
             numbered.push((index, statement));
         }
-        let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic };
+        if let [(index, statement)] = numbered.as_slice()
+            && self.has_procedure(*index)
+        {
+            return self.begin(*index, statement.clone(), observations);
+        }
+        let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
         let parts: Vec<Part<'_, 'f>> =
             numbered.iter().map(|(index, statement)| Part { index: *index, statement }).collect();
         let message = self.batch.encode_part(&self.command, &parts, options);

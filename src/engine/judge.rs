@@ -1,12 +1,15 @@
 //! Statements before their rules: each goes through the rules of its namespace in the order of their phases,
 //! each rule seeing what the one before made of it.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::observation::{Observations, Said};
 use super::{Now, Session};
 use crate::command::{Batch, Namespace, Statement};
 use crate::document::Value;
+use crate::patterns::procedure::Procedure;
 use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
 
@@ -21,6 +24,10 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) on_no_match: Option<(&'r Rule, Conflict)>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
+    /// Set when it needs more than itself.
+    pub(super) procedure: Option<(&'r Rule, Arc<dyn Procedure>)>,
+    /// How often a transaction was begun for it in vain.
+    pub(super) attempts: u32,
 }
 
 #[derive(Debug)]
@@ -105,8 +112,14 @@ fn judge_statement<'r, 'a>(
     context: &Context<'_>,
     observations: &mut Observations,
 ) -> Judged<'r, 'a> {
-    let mut judged =
-        Judged { statement: statement.clone(), refused: None, on_no_match: None, sequences: SmallVec::new() };
+    let mut judged = Judged {
+        statement: statement.clone(),
+        refused: None,
+        on_no_match: None,
+        sequences: SmallVec::new(),
+        procedure: None,
+        attempts: 0,
+    };
     for (rule, stance) in bench {
         let verdict = rule.pattern.judge(&judged.statement, context);
         if let Some((said, reason)) = heard(&verdict, rule, *stance) {
@@ -122,6 +135,8 @@ fn judge_statement<'r, 'a>(
                 judged.on_no_match = judged.on_no_match.or(on_no_match.map(|conflict| (*rule, conflict)));
             }
             Verdict::Allocate => judged.sequences.push(rule),
+            // Of the patterns with procedures one rule speaks for a namespace.
+            Verdict::Procedure(procedure) => judged.procedure = Some((rule, procedure)),
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
                 judged.refused = Some(Refused { rule, rejection });
@@ -136,7 +151,7 @@ fn judge_statement<'r, 'a>(
 fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, &'v str)> {
     match verdict {
         Verdict::Forward => None,
-        Verdict::Rewrite(_) | Verdict::Allocate => Some((stance.rewrites(), "")),
+        Verdict::Rewrite(_) | Verdict::Allocate | Verdict::Procedure(_) => Some((stance.rewrites(), "")),
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
             Some((Said::Allow, &rejection.reason))
         }

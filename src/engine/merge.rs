@@ -226,7 +226,9 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Docume
 /// How many documents a run of one statement found or inserted.
 pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
     match form {
-        Form::BulkWrite => reply.count("nMatched") + reply.count("nUpserted") + reply.count("nDeleted"),
+        Form::BulkWrite => {
+            ["nInserted", "nMatched", "nUpserted", "nDeleted"].iter().map(|name| reply.count(name)).sum()
+        }
         Form::FindAndModify => {
             let last = reply.body.get("lastErrorObject").and_then(Value::as_document);
             last.and_then(|last| last.get("n")).and_then(Value::as_integer).unwrap_or(0)

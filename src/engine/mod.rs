@@ -8,6 +8,7 @@ mod allocation;
 mod batch;
 mod explain;
 pub mod handshake;
+mod inquiry;
 mod judge;
 pub mod lookup;
 mod merge;
@@ -31,6 +32,16 @@ pub struct Session {
     pub users: Option<Vec<(String, String)>>,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
+    pub own: OwnSession,
+}
+
+/// The server session that docward's own transactions run in, where none of the client's tells which.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnSession {
+    /// A random UUID, another for each connection.
+    pub id: [u8; 16],
+    /// The last transaction number that was used.
+    pub last_number: i64,
 }
 
 /// Wall clock, handed in.

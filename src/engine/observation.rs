@@ -9,6 +9,8 @@ pub enum Said {
     /// The statement went on changed.
     Rewrite,
     Reject,
+    /// It passes, but somebody should look at it.
+    Warn,
     /// A guarded statement matched nothing.
     Conflict,
     /// It could not be analysed, and `unguardable: allow` let it pass.
@@ -25,6 +27,7 @@ impl Said {
         match self {
             Self::Rewrite => "rewrite",
             Self::Reject => "reject",
+            Self::Warn => "warn",
             Self::Conflict => "conflict",
             Self::Allow => "allow",
             Self::ExceptRewrite => "except-rewrite",

@@ -4,12 +4,13 @@
 //! write commands go on in [`BatchJob`](super::batch::BatchJob); everything else is decided here at once.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
 use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
-use super::{Now, Session, refusal};
+use super::{Now, Session, inquiry, refusal};
 use crate::command::{
     Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, clone_targets, code, error_reply,
     map_reduce_target, output_targets, rename_targets,
@@ -27,6 +28,8 @@ pub enum Step {
     Exchange(Vec<u8>),
     /// Ask the service and come back with its answer.
     Lookup(Lookup),
+    /// Wait this long.
+    Pause(Duration),
     /// The end: the message goes upstream as it came; its reply, if one is expected, streams through.
     ForwardOriginal { expects_reply: bool },
     /// The end: this goes upstream instead; its reply, if one is expected, streams through.
@@ -45,6 +48,7 @@ pub enum Input<'i> {
     Start,
     Reply(&'i [u8]),
     Found(Result<Found, LookupError>),
+    Paused,
 }
 
 /// One message on its way.
@@ -55,12 +59,15 @@ pub struct Plan<'f> {
     pub(super) now: Now,
     state: State<'f>,
     pub(super) observations: Observations,
+    /// The server's reply to a rule's question about the collection.
+    answer: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 enum State<'f> {
     Fresh,
     AwaitingUsers,
+    AwaitingAnswer,
     Writing(Box<BatchJob<'f>>),
     Done,
 }
@@ -74,12 +81,18 @@ pub(super) struct Refuse {
 impl<'f> Plan<'f> {
     /// `frame` is one whole message.
     pub fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { frame, rules, now, state: State::Fresh, observations: Observations::default() }
+        Self { frame, rules, now, state: State::Fresh, observations: Observations::default(), answer: None }
     }
 
     /// What rules have said since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.take()
+    }
+
+    /// Whether docward holds a transaction open on the server: then the plan should come to its end even if
+    /// the client does not wait for it, or what it locks stays locked until the server's patience ends.
+    pub fn must_finish(&self) -> bool {
+        matches!(&self.state, State::Writing(job) if job.holds_transaction())
     }
 
     /// Goes on. `session` learns who the users are.
@@ -95,10 +108,17 @@ impl<'f> Plan<'f> {
             },
             (State::Writing(mut job), input) => {
                 let step = job.next(input, &mut self.observations);
+                session.own = job.own_session();
                 self.state = State::Writing(job);
                 step
             }
-            (State::AwaitingUsers | State::Done, _) => Step::Close("docward lost its place in a plan".to_owned()),
+            (State::AwaitingAnswer, Input::Reply(reply)) => {
+                self.answer = Some(reply.to_vec());
+                self.open(session)
+            }
+            (State::AwaitingUsers | State::AwaitingAnswer | State::Done, _) => {
+                Step::Close("docward lost its place in a plan".to_owned())
+            }
         }
     }
 
@@ -184,7 +204,7 @@ impl<'f> Plan<'f> {
     }
 
     /// A write command: its statements are judged, and what is left of them is carried out.
-    fn write(&mut self, command: Command<'f>, form: Form, session: &Session) -> Result<Step, Refuse> {
+    fn write(&mut self, command: Command<'f>, form: Form, session: &mut Session) -> Result<Step, Refuse> {
         let mut batch = Batch::read(&command, form).map_err(unreadable)?;
         if session.users.is_none() && batch.namespaces.iter().any(|ns| asks_for_users(self.rules, *ns)) {
             return Ok(self.ask_for_users(&command));
@@ -202,8 +222,9 @@ impl<'f> Plan<'f> {
         }
         let comment = command.body.get("comment");
         let judged = judge_batch(&batch, &benches, self.now, comment, &mut self.observations);
-        let mut job = Box::new(BatchJob::new(command, batch, judged));
+        let mut job = Box::new(BatchJob::new(command, batch, judged, session.own));
         let step = job.next(Input::Start, &mut self.observations);
+        session.own = job.own_session();
         self.state = State::Writing(job);
         Ok(step)
     }
@@ -259,8 +280,27 @@ impl<'f> Plan<'f> {
         let whole = WholeCommand { class, body: command.body };
         let mut changes = Vec::new();
         for (rule, stance) in bench {
-            match (rule.pattern.judge_command(&whole), stance) {
-                (CommandVerdict::Forward, _) => {}
+            let mut verdict = rule.pattern.judge_command(&whole);
+            if let CommandVerdict::Ask(inquiry) = &verdict {
+                let documents = match self.answer.take() {
+                    Some(answer) => Some(answer),
+                    // In a transaction the question could be its first command, or abort it.
+                    None if *stance != Stance::Enforce || command.session().in_transaction => Some(Vec::new()),
+                    None => None,
+                };
+                let Some(answer) = documents else {
+                    // The command is judged anew with the answer.
+                    self.observations.take();
+                    self.state = State::AwaitingAnswer;
+                    return ControlFlow::Break(Step::Exchange(inquiry::question(command, namespace, &**inquiry)));
+                };
+                verdict = inquiry::conclude(&**inquiry, &whole, &answer);
+            }
+            match (verdict, stance) {
+                (CommandVerdict::Forward | CommandVerdict::Ask(_), _) => {}
+                (CommandVerdict::Warn(warning), _) => {
+                    self.observations.note(rule, &namespace, Said::Warn, &warning.reason);
+                }
                 // Reads with fields added are too many to count as news.
                 (CommandVerdict::Set(key, value), Stance::Enforce) => changes.push((key, value)),
                 (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), ""),

@@ -14,6 +14,8 @@ use crate::patterns::RuleSet;
 use crate::rules::Source;
 use crate::wire::op_msg::{Message, Writer};
 
+mod tree;
+
 const NOW: Now = Now { milliseconds: 1_700_000_000_000 };
 
 fn rules(patterns: &[(&str, &str)]) -> RuleSet {

@@ -11,12 +11,16 @@ mod defaults;
 mod deny;
 pub(crate) mod filter;
 mod number;
+pub mod procedure;
 mod queue;
 mod replacement;
 pub mod sequence;
 pub mod timestamps;
 mod together;
 mod touch;
+mod tree;
+
+use std::sync::Arc;
 
 use crate::command::{Class, Namespace, Operation, Statement, code};
 use crate::document::{Document, OwnedValue, Path, Value};
@@ -26,11 +30,13 @@ use bucket::Bucket;
 use copies::Copies;
 use defaults::Defaults;
 use deny::Deny;
+use procedure::Procedure;
 use queue::Queue;
 use replacement::Replacement;
 use sequence::Sequence;
 use timestamps::Timestamps;
 use together::Together;
+use tree::Tree;
 
 /// The rules docward runs by.
 pub type RuleSet = rules::RuleSet<Pattern>;
@@ -50,6 +56,7 @@ pub enum Pattern {
     Sequence(Sequence),
     Timestamps(Timestamps),
     Together(Together),
+    Tree(Tree),
 }
 
 /// What a pattern says of a statement.
@@ -61,6 +68,8 @@ pub enum Verdict<'a> {
     Rewrite(Rewrite<'a>),
     /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.
     Allocate,
+    /// It needs more than itself: looks and further statements, in one transaction with it.
+    Procedure(Arc<dyn Procedure>),
     Reject(Rejection),
     /// It cannot be analysed: rejected, unless the rule says `unguardable: allow`.
     Unguardable(Rejection),
@@ -145,7 +154,23 @@ pub enum CommandVerdict {
     Forward,
     /// The body gets this field, in the place of one it may have.
     Set(&'static str, OwnedValue),
+    /// It passes, and the DBA is told.
+    Warn(Rejection),
+    /// Documents must be looked at first.
+    Ask(Arc<dyn Inquiry>),
     Reject(Rejection),
+}
+
+/// What a pattern must know of the collection before it can speak of a command.
+pub trait Inquiry: std::fmt::Debug + Send + Sync {
+    /// Which documents are to be looked at, as BSON.
+    fn filter(&self) -> Vec<u8>;
+
+    /// The projection, as BSON.
+    fn fields(&self) -> Vec<u8>;
+
+    /// The verdict in view of them; not another question. `found` is empty too where they could not be read.
+    fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
 }
 
 /// The order in which patterns see a statement, whatever the order in the files; each sees what the one
@@ -159,6 +184,7 @@ pub enum Phase {
     Bounds,
     Queue,
     Bucket,
+    Tree,
     Timestamps,
     Sequence,
     Defaults,
@@ -214,6 +240,7 @@ impl std::ops::Deref for Pattern {
             Self::Sequence(pattern) => pattern,
             Self::Timestamps(pattern) => pattern,
             Self::Together(pattern) => pattern,
+            Self::Tree(pattern) => pattern,
         }
     }
 }
@@ -228,6 +255,7 @@ impl rules::Pattern for Pattern {
         "queue",
         "bucket",
         "copies",
+        "tree",
         "deny",
         "defaults",
     ];
@@ -248,6 +276,7 @@ impl rules::Pattern for Pattern {
             "replacement" => Replacement::read(&mut reader).map(Self::Replacement),
             "sequence" => Sequence::read(&mut reader).map(Self::Sequence),
             "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
+            "tree" => Tree::read(&mut reader).map(Self::Tree),
             _ => None,
         };
         reader.finish();

@@ -37,6 +37,7 @@ where
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
             self.door.observations.note(plan.take_observations(), &self.session);
+            let watched = watched && !plan.must_finish();
             step = match step {
                 Step::Exchange(message) => {
                     let reply = self.exchange(message, watched).await?;
@@ -45,6 +46,10 @@ where
                 Step::Lookup(lookup) => {
                     let found = self.look_up(lookup, watched).await?;
                     plan.next(Input::Found(found), &mut self.session)
+                }
+                Step::Pause(duration) => {
+                    tokio::time::sleep(duration).await;
+                    plan.next(Input::Paused, &mut self.session)
                 }
                 last => break last,
             };
@@ -55,7 +60,7 @@ where
             Step::Forward { message, expects_reply } => self.forward(message, expects_reply),
             Step::Reply(message) => self.to_client.push(message),
             Step::Close(reason) => return Err(End::Judged(reason)),
-            Step::Silent | Step::Exchange(_) | Step::Lookup(_) => {}
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => {}
         }
         Ok(())
     }

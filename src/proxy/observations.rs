@@ -50,6 +50,6 @@ fn log(observation: &Observation, session: &Session) {
     match observation.said {
         Said::Rewrite => line!(debug),
         Said::Allow | Said::Conflict | Said::ShadowRewrite | Said::ShadowReject => line!(info),
-        Said::Reject | Said::ExceptRewrite | Said::ExceptReject => line!(warn),
+        Said::Reject | Said::Warn | Said::ExceptRewrite | Said::ExceptReject => line!(warn),
     }
 }

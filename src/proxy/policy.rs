@@ -22,6 +22,9 @@ pub trait Steps {
     fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step;
 
     fn take_observations(&mut self) -> Vec<Observation>;
+
+    /// See [`engine::Plan::must_finish`].
+    fn must_finish(&self) -> bool;
 }
 
 impl Policy for RuleSet {
@@ -43,5 +46,9 @@ impl Steps for engine::Plan<'_> {
 
     fn take_observations(&mut self) -> Vec<Observation> {
         engine::Plan::take_observations(self)
+    }
+
+    fn must_finish(&self) -> bool {
+        engine::Plan::must_finish(self)
     }
 }

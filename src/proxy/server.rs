@@ -17,7 +17,7 @@ use super::relay::Relay;
 use super::topology::{Topology, discover};
 use super::upstream::{Address, Upstream};
 use super::{session, socket};
-use crate::engine::Session;
+use crate::engine::{OwnSession, Session};
 use crate::service::Service;
 
 /// How long busy connections may take to finish when docward shuts down.
@@ -148,7 +148,8 @@ async fn connect<P: Policy>(client: TcpStream, peer: SocketAddr, door: Arc<Door<
     let Some(member) = door.topology.dial(door.index) else { return };
     match Box::pin(pair(&client, &member)).await {
         Ok((upstream, local)) => {
-            let session = Session { client: peer.to_string(), ..Session::default() };
+            let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
+            let session = Session { client: peer.to_string(), own, ..Session::default() };
             session::run(Relay::new(client, upstream, door, local, session), shutdown).await;
         }
         Err(error) => tracing::warn!(client = %peer, "connection closed: upstream {member} cannot be reached: {error}"),

@@ -90,6 +90,9 @@ pub(super) fn replies() -> Vec<Vec<u8>> {
         doc! { "cursor": { "id": 5i64, "firstBatch": [{ "ok": 1.0, "idx": 0, "n": 1 }] }, "nErrors": 0, "ok": 1.0 },
         doc! { "cursor": { "id": 0i64, "nextBatch": [{ "ok": 1.0, "idx": 1, "n": 1 }] }, "ok": 1.0 },
         doc! { "cursor": { "id": 0i64, "firstBatch": [{ "a": { "no": 41 } }] }, "ok": 1.0 },
+        doc! { "cursor": { "id": 0i64, "firstBatch": [{ "_id": 1, "path": ",a," }, { "_id": "b", "path": null }] }, "ok": 1.0 },
+        doc! { "ok": 0.0, "code": 112, "errmsg": "in the way", "errorLabels": ["TransientTransactionError"] },
+        doc! { "ok": 0.0, "code": 117, "errmsg": "in use" },
         doc! { "authInfo": { "authenticatedUsers": [{ "user": "root", "db": "admin" }] }, "ok": 1.0 },
         doc! { "hosts": ["a:1", "b:2"], "arbiters": [], "me": "a:1", "primary": "b:2", "ok": 1.0 },
     ];

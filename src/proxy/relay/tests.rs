@@ -72,6 +72,10 @@ impl Steps for ScriptedPlan<'_> {
     fn take_observations(&mut self) -> Vec<Observation> {
         Vec::new()
     }
+
+    fn must_finish(&self) -> bool {
+        false
+    }
 }
 
 /// Knows one number, except where it is asked to keep silent.

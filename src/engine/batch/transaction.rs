@@ -1,0 +1,350 @@
+//! Statements that need more than themselves ([`Procedure`](crate::patterns::procedure::Procedure)): looks,
+//! further statements and the client's own, all in one transaction on the client's own connection.
+//!
+//! Inside a transaction of the client's all of it belongs to that one, and every error is the client's.
+//! Elsewhere docward runs a transaction of its own and repeats it as long as others are in its way; what it
+//! says on the wire is in `asking.rs`, whose transaction it is in `ownership.rs`.
+
+use std::time::Duration;
+
+use super::super::judge::Refused;
+use super::super::merge;
+use super::super::observation::{Observations, Said};
+use super::super::plan::Step;
+use super::{Awaiting, BatchJob, Flow, asking, close};
+use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code};
+use crate::document::{Document, Value};
+use crate::patterns::procedure::{Conversation, Heard, Wish};
+use crate::patterns::{Rejection, Rule};
+
+/// How often a transaction is repeated for one statement: some seconds of writes that meet on one node.
+const MAX_CONFLICTS: u32 = 300;
+/// How often a commit of unknown outcome is asked for again.
+const MAX_COMMITS: u32 = 3;
+/// The longest pause before a repetition is two to this power, in milliseconds.
+const LONGEST_PAUSE: u32 = 5;
+
+/// A statement's transaction under way.
+#[derive(Debug)]
+pub(super) struct Transaction<'f> {
+    rule: &'f Rule,
+    index: usize,
+    /// After all rules, numbers included.
+    statement: Statement<'f>,
+    conversation: Box<dyn Conversation>,
+    /// `None` inside the client's transaction.
+    pub(super) own: Option<OwnTransaction>,
+    /// The server's reply to the client's statement.
+    applied: Vec<u8>,
+    commits: u32,
+}
+
+/// What the server was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Find,
+    Change,
+    Apply,
+    Commit,
+    /// To end a transaction whose number was used before: did that one happen?
+    EndEarlier,
+    Abort(Afterwards),
+    /// Nothing: it is the pause before the next attempt.
+    Pause,
+}
+
+/// What follows when nothing of the transaction is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// The statement is refused, as it says itself.
+    GoOn,
+    /// What the server said of the client's statement, or instead, is the client's.
+    Deliver,
+}
+
+impl<'f> BatchJob<'f> {
+    /// Whether docward holds a transaction of its own open, which should end before the connection does.
+    pub(in crate::engine) fn holds_transaction(&self) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.own.is_some())
+    }
+
+    pub(super) fn has_procedure(&self, index: usize) -> bool {
+        self.judged.get(index).is_some_and(|judged| judged.procedure.is_some())
+    }
+
+    /// Begins the first run's transaction.
+    pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, observations: &mut Observations) -> Step {
+        let Some((rule, procedure)) = self.judged.get(index).and_then(|judged| judged.procedure.as_ref()) else {
+            return self.conclude();
+        };
+        let (rule, conversation) = (*rule, procedure.begin());
+        let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
+        self.transaction =
+            Some(Transaction { rule, index, statement, conversation, own, applied: Vec::new(), commits: 0 });
+        self.converse(Heard::Start, observations)
+    }
+
+    fn converse(&mut self, heard: Heard<'_>, observations: &mut Observations) -> Step {
+        let Some(transaction) = &mut self.transaction else { return self.conclude() };
+        let statement = transaction.statement.clone();
+        match transaction.conversation.next(&statement.operation, heard) {
+            Wish::Select { limit, fields } => {
+                let message = self.asking().select(&statement, limit, &fields);
+                self.tell(Told::Find, message)
+            }
+            Wish::Find { filter, limit, fields } => {
+                let message = self.asking().find(&statement, &filter, limit, &fields);
+                self.tell(Told::Find, message)
+            }
+            Wish::Update(statements) => {
+                let message = self.asking().write(&statement, "update", "updates", &statements);
+                self.tell(Told::Change, message)
+            }
+            Wish::Delete(statements) => {
+                let message = self.asking().write(&statement, "delete", "deletes", &statements);
+                self.tell(Told::Change, message)
+            }
+            Wish::Apply(operation) => {
+                let (index, statement) = (transaction.index, statement.with(operation));
+                let own = transaction.own;
+                let options = PartOptions { transaction_begun: self.transaction_begun, ordered: false, own };
+                let part = Part { index, statement: &statement };
+                let message = self.batch.encode_part(&self.command, &[part], options);
+                self.tell(Told::Apply, message)
+            }
+            Wish::Finish if transaction.own.is_some() => self.commit(),
+            Wish::Finish => {
+                let applied = std::mem::take(&mut transaction.applied);
+                self.deliver(&applied, observations)
+            }
+            Wish::Reject(rejection) => self.give_up(rejection, observations),
+        }
+    }
+
+    /// Sends a command of the transaction.
+    fn tell(&mut self, told: Told, message: Vec<u8>) -> Step {
+        match self.transaction.as_mut().and_then(|transaction| transaction.own.as_mut()) {
+            Some(own) => own.begun = true,
+            None => self.transaction_begun = true,
+        }
+        self.awaiting = Awaiting::Transaction(told);
+        Step::Exchange(message)
+    }
+
+    fn commit(&mut self) -> Step {
+        let message = self.asking().end("commitTransaction");
+        self.tell(Told::Commit, message)
+    }
+
+    fn abort(&mut self, afterwards: Afterwards) -> Step {
+        let message = self.asking().end("abortTransaction");
+        self.tell(Told::Abort(afterwards), message)
+    }
+
+    /// Goes on after a reply of the server.
+    pub(super) fn take_transaction(&mut self, told: Told, frame: &[u8], observations: &mut Observations) -> Flow {
+        let Ok(reply) = Reply::parse(frame) else {
+            return close("the server's reply within a transaction cannot be read");
+        };
+        let Some(transaction) = &mut self.transaction else {
+            return close("docward lost its place in a transaction");
+        };
+        let step = match told {
+            Told::Abort(Afterwards::GoOn) => {
+                self.transaction = None;
+                return Flow::Continue(());
+            }
+            Told::Abort(Afterwards::Deliver) => {
+                let applied = std::mem::take(&mut transaction.applied);
+                self.deliver(&applied, observations)
+            }
+            Told::EndEarlier => match error_code(&reply) {
+                Some(code::TRANSACTION_COMMITTED) => self.was_done_before(observations),
+                _ => self.again(false, observations),
+            },
+            Told::Commit => return self.take_commit(&reply, frame, observations),
+            Told::Find | Told::Change | Told::Apply if !reply.is_ok() => {
+                return self.take_failure(told, &reply, frame, observations);
+            }
+            Told::Find => match asking::documents(&reply) {
+                Some(documents) => self.converse(Heard::Documents(&documents), observations),
+                None => return close("the server's answer to a find cannot be read"),
+            },
+            Told::Change => match reply.body.get("writeErrors") {
+                None => self.converse(Heard::Done, observations),
+                Some(errors) => {
+                    let text = first_message(errors).unwrap_or("no reason given");
+                    let reason = format!("the server refused what belongs to it: {text}");
+                    self.give_up(Rejection::new(reason, "Tell the DBA."), observations)
+                }
+            },
+            Told::Apply => return self.take_applied(&reply, frame, observations),
+            Told::Pause => return close("docward lost its place in a transaction"),
+        };
+        Flow::Break(step)
+    }
+
+    fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+        let (index, own) = (transaction.index, transaction.own.is_some());
+        transaction.applied = frame.to_vec();
+        let errors = merge::errors_of(reply, self.batch.form);
+        let step = match errors.first() {
+            // Another upsert was faster; now there is something to update.
+            Some((_, error)) if own && self.collided(index, *error) => self.again(true, observations),
+            // The server has aborted.
+            Some(_) => self.deliver(frame, observations),
+            None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(Afterwards::Deliver),
+            None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, observations),
+            None => self.converse(Heard::Done, observations),
+        };
+        Flow::Break(step)
+    }
+
+    fn take_commit(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+        if reply.is_ok() {
+            let applied = std::mem::take(&mut transaction.applied);
+            let applied = asking::with_write_concern_error(&applied, reply).unwrap_or(applied);
+            return Flow::Break(self.deliver(&applied, observations));
+        }
+        transaction.commits += 1;
+        let step = match () {
+            () if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
+            // Somebody with the same write has ended this transaction, and begun the next.
+            () if error_code(reply) == Some(code::TRANSACTION_TOO_OLD) => self.again(false, observations),
+            () if asking::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
+                "the server did not say whether a transaction of docward's was committed; the driver asks again"
+                    .to_owned(),
+            ),
+            () if asking::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
+            () => {
+                self.transaction = None;
+                self.pass_on(frame)
+            }
+        };
+        Flow::Break(step)
+    }
+
+    /// The server refused a command of the transaction, which is over by that.
+    fn take_failure(&mut self, told: Told, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+        let index = transaction.index;
+        if transaction.own.is_none() {
+            self.transaction = None;
+            return Flow::Break(self.pass_on(frame));
+        }
+        let step = match error_code(reply) {
+            Some(code::TRANSACTION_TOO_OLD) => self.again(false, observations),
+            // This number was used, by the statement as it was sent before.
+            Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
+                let message = self.asking().end("abortTransaction");
+                self.tell(Told::EndEarlier, message)
+            }
+            _ if asking::is_gone(reply) => {
+                Step::Close("the server went away from a transaction of docward's".to_owned())
+            }
+            _ if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
+            // Drivers would report that as a want of retryable writes.
+            Some(code::ILLEGAL_OPERATION) if told == Told::Find => {
+                transaction.own = None;
+                let reason = "it takes a transaction, which only replica sets and sharded clusters have";
+                self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), observations)
+            }
+            // findAndModify has no write errors of its own.
+            _ if told == Told::Apply && self.collided(index, reply.body) => self.again(true, observations),
+            _ if told == Told::Apply => self.deliver(frame, observations),
+            _ => {
+                self.transaction = None;
+                self.pass_on(frame)
+            }
+        };
+        Flow::Break(step)
+    }
+
+    /// The same from the beginning, after a pause if somebody is in the way.
+    fn again(&mut self, in_the_way: bool, observations: &mut Observations) -> Step {
+        let Some(transaction) = self.transaction.take() else { return self.conclude() };
+        let attempts = self.judged.get_mut(transaction.index).map_or(MAX_CONFLICTS, |judged| {
+            judged.attempts += 1;
+            judged.attempts
+        });
+        if attempts >= MAX_CONFLICTS {
+            self.transaction = Some(Transaction { own: None, ..transaction });
+            let rejection = Rejection {
+                code: code::WRITE_CONFLICT,
+                reason: format!("{attempts} attempts met other writes to the same nodes"),
+                hint: "Try again later.".to_owned(),
+            };
+            return self.give_up(rejection, observations);
+        }
+        let pause = if in_the_way { self.pause(attempts) } else { Duration::ZERO };
+        self.awaiting = Awaiting::Transaction(Told::Pause);
+        Step::Pause(pause)
+    }
+
+    /// Random enough that two who met do not meet again.
+    fn pause(&self, attempts: u32) -> Duration {
+        let [a, b, c, d, ..] = self.own_session.id;
+        let dice = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
+        Duration::from_millis(u64::from(1 + dice % (1 << attempts.min(LONGEST_PAUSE))))
+    }
+
+    /// The statement was carried out when the client sent it the first time.
+    fn was_done_before(&mut self, observations: &mut Observations) -> Step {
+        let Some(transaction) = &self.transaction else { return self.conclude() };
+        let statement = transaction.statement.clone();
+        match asking::remembered_reply(&self.command, self.batch.form, &statement.operation) {
+            Some(reply) => self.deliver(&reply, observations),
+            None => {
+                if let Some(transaction) = &mut self.transaction {
+                    transaction.own = None;
+                }
+                let rejection = Rejection {
+                    code: code::INCOMPLETE_TRANSACTION_HISTORY,
+                    reason: "it was carried out when it was sent the first time, and the answer was lost".to_owned(),
+                    hint: "Read what it left; do not send it again.".to_owned(),
+                };
+                self.give_up(rejection, observations)
+            }
+        }
+    }
+
+    /// Nothing of the statement is to happen.
+    fn give_up(&mut self, rejection: Rejection, observations: &mut Observations) -> Step {
+        let Some(transaction) = &self.transaction else { return self.conclude() };
+        let (rule, index, own) = (transaction.rule, transaction.index, transaction.own);
+        let namespace = self.batch.namespace(&transaction.statement);
+        observations.note(rule, &namespace, Said::Reject, &rejection.reason);
+        if let Some(judged) = self.judged.get_mut(index) {
+            judged.refused = Some(Refused { rule, rejection });
+        }
+        if let Some(runs) = &mut self.runs {
+            runs.pop_front();
+        }
+        self.stopped |= self.stops_on_error();
+        if own.is_some_and(|own| own.begun) {
+            return self.abort(Afterwards::GoOn);
+        }
+        self.transaction = None;
+        self.advance(observations)
+    }
+
+    /// The transaction is over; its statement's reply is treated like any other.
+    fn deliver(&mut self, frame: &[u8], observations: &mut Observations) -> Step {
+        self.transaction = None;
+        match self.take_reply(frame, observations) {
+            Flow::Continue(()) => self.advance(observations),
+            Flow::Break(step) => step,
+        }
+    }
+}
+
+fn error_code(reply: &Reply<'_>) -> Option<i32> {
+    reply.body.get("code").and_then(Value::as_i32)
+}
+
+fn first_message(errors: Value<'_>) -> Option<&str> {
+    let errors: Document<'_> = errors.as_array()?;
+    errors.values().next()?.as_document()?.get("errmsg")?.as_str()
+}

@@ -1,0 +1,53 @@
+//! Statements that need more than themselves: documents to be looked at first, further statements that hold
+//! or fall with them.
+//!
+//! A pattern describes that as a conversation: it says what it wishes next and hears what came of it. All of
+//! it happens in one transaction, in which nothing has changed since the first answer. The pattern must not
+//! know whose transaction that is, nor how conflicts are repeated: `crate::engine`, `batch/transaction.rs`.
+
+use std::fmt::Debug;
+
+use super::Rejection;
+use crate::command::Operation;
+use crate::document::Document;
+
+/// Begins conversations: one for each attempt at a transaction.
+pub trait Procedure: Debug + Send + Sync {
+    fn begin(&self) -> Box<dyn Conversation>;
+}
+
+/// One attempt.
+pub trait Conversation: Debug + Send {
+    /// `operation` is the client's statement after all rules; the same at every call.
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a>;
+}
+
+/// What came of the last wish.
+#[derive(Debug, Clone, Copy)]
+pub enum Heard<'r> {
+    /// Nothing was wished yet.
+    Start,
+    Documents(&'r [Document<'r>]),
+    /// A wished change or the client's statement has been carried out.
+    Done,
+}
+
+/// What is to happen next in the transaction. Documents are BSON as `document::document` writes it.
+#[derive(Debug)]
+pub enum Wish<'a> {
+    /// Documents that the client's statement would touch.
+    Select { limit: i32, fields: Vec<u8> },
+    /// Documents of the statement's collection.
+    Find { filter: Vec<u8>, limit: i32, fields: Vec<u8> },
+    /// Further statements on that collection, as the update command takes them.
+    Update(Vec<Vec<u8>>),
+    /// Likewise, as the delete command takes them.
+    Delete(Vec<Vec<u8>>),
+    /// The client's statement, in this form. Should it touch nothing, the transaction is undone and the
+    /// client hears so; there is no next call then.
+    Apply(Operation<'a>),
+    /// All is done, the client's statement included.
+    Finish,
+    /// Nothing is done.
+    Reject(Rejection),
+}

@@ -1,0 +1,246 @@
+//! Reads by a regular expression on the path that no index can serve, because it does not begin at the root.
+//!
+//! before: `find({path: /,Programming,/})`; after, where "Programming" lies below "Books":
+//! `find({path: /^,Books,Programming,/})`
+//!
+//! The two give the same documents, because a node's `_id` stands in paths at one place only: behind its own
+//! path. What else an expression may match cannot be told, and is only reported.
+
+use std::sync::Arc;
+
+use super::id::Id;
+use super::layout::Layout;
+use crate::command::Class;
+use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
+use crate::patterns::{CommandVerdict, Inquiry, Rejection, WholeCommand};
+
+/// What becomes of a read by an unanchored expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unanchored {
+    Warn,
+    Reject,
+    /// It is anchored where that gives the same result; else reported.
+    Rewrite,
+}
+
+pub(super) fn judge(layout: &Layout, unanchored: Unanchored, command: &WholeCommand<'_>) -> CommandVerdict {
+    let Some(filter) = filter_of(command) else { return CommandVerdict::Forward };
+    let Some(found) = expressions(filter, layout.path.as_str()).find(|found| !found.is_anchored()) else {
+        return CommandVerdict::Forward;
+    };
+    let field = &layout.path;
+    let report = Rejection::new(
+        format!("its regular expression on '{field}' is not anchored at the root, so that no index can serve it"),
+        format!("Begin it with ^ and the whole path from the root, as in /^{0}Books{0}/.", layout.separator),
+    );
+    match unanchored {
+        Unanchored::Reject => CommandVerdict::Reject(report),
+        Unanchored::Warn => CommandVerdict::Warn(report),
+        Unanchored::Rewrite => match (filter_key(command.class), found.literal(layout.separator)) {
+            (Some(key), Some(literal)) if is_whole_condition(filter, field.as_str()) => {
+                CommandVerdict::Ask(Arc::new(Anchoring { layout: layout.clone(), key, literal, report }))
+            }
+            _ => CommandVerdict::Warn(report),
+        },
+    }
+}
+
+/// Looks for the node whose `_id` the expression begins with.
+#[derive(Debug)]
+struct Anchoring {
+    layout: Layout,
+    /// The command's field that holds the filter.
+    key: &'static str,
+    /// What the expression looks for: whole segments between separators.
+    literal: String,
+    report: Rejection,
+}
+
+impl Inquiry for Anchoring {
+    fn filter(&self) -> Vec<u8> {
+        let first = self.layout.segments(&self.literal).and_then(|segments| segments.first().copied());
+        let ids = first.map(Id::with_text).unwrap_or_default();
+        document(|w| w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.value().as_value())))))
+    }
+
+    fn fields(&self) -> Vec<u8> {
+        self.layout.fields()
+    }
+
+    fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict {
+        let node = match found {
+            [node] => self.layout.node(*node).ok(),
+            // Two nodes with one text lie at two places.
+            _ => None,
+        };
+        let (Some(node), Some(filter)) = (node, filter_of(command)) else {
+            return CommandVerdict::Warn(self.report.clone());
+        };
+        // The node's own path ends with the separator that the literal begins with.
+        let path = node.path.as_deref().and_then(|path| path.strip_suffix(self.layout.separator)).unwrap_or_default();
+        let pattern = format!("^{}{}", escaped(path), escaped(&self.literal));
+        let field = self.layout.path.as_str();
+        let rewritten = document(|w| {
+            for element in filter.elements() {
+                if element.key == field.as_bytes() {
+                    write_regex(w, field, &pattern);
+                } else {
+                    w.element(element);
+                }
+            }
+        });
+        CommandVerdict::Set(self.key, OwnedValue::document(&rewritten))
+    }
+}
+
+/// A regular expression as a filter holds it.
+#[derive(Debug, Clone, Copy)]
+struct Expression<'f> {
+    pattern: &'f str,
+    options: &'f str,
+}
+
+impl Expression<'_> {
+    /// Whether an index on the path can bound the search: the server takes the literal text behind `^` for
+    /// that, unless cases are ignored, or alternatives begin elsewhere.
+    fn is_anchored(&self) -> bool {
+        let rest = self.pattern.strip_prefix('^').or_else(|| self.pattern.strip_prefix("\\A"));
+        let begins_literally = rest.is_some_and(|rest| match rest.strip_prefix('\\') {
+            Some(escaped) => escaped.starts_with(|c: char| c.is_ascii_punctuation() || c == 'Q'),
+            None => rest.starts_with(|c: char| !META.contains(c)),
+        });
+        begins_literally && !self.options.contains(['i', 'm']) && !self.pattern.contains('|')
+    }
+
+    /// The text it looks for, if it is nothing but whole segments between separators.
+    fn literal(&self, separator: char) -> Option<String> {
+        let mut literal = String::new();
+        let mut rest = self.pattern.chars();
+        while let Some(next) = rest.next() {
+            match next {
+                '\\' => literal.push(rest.next().filter(char::is_ascii_punctuation)?),
+                // A separator that is special unescaped, such as `|` or `.`, means something else here.
+                meta if META.contains(meta) => return None,
+                plain => literal.push(plain),
+            }
+        }
+        let whole = literal.len() > 2 && literal.starts_with(separator) && literal.ends_with(separator);
+        (whole && self.options.is_empty()).then_some(literal)
+    }
+}
+
+const META: &str = "\\^$.|?*+()[]{}";
+
+fn escaped(text: &str) -> String {
+    let escape = |c: char| META.contains(c).then_some('\\').into_iter().chain([c]);
+    text.chars().flat_map(escape).collect()
+}
+
+fn write_regex(w: &mut Writer<'_>, field: &str, pattern: &str) {
+    // An `_id` can hold a NUL, where a BSON regex would end; `$regex` takes a string.
+    w.nested(field, |w| w.string("$regex", pattern));
+}
+
+/// The command's field that holds its filter, where it can be replaced.
+fn filter_key(class: Class) -> Option<&'static str> {
+    match class {
+        Class::Find => Some("filter"),
+        Class::Count | Class::Distinct => Some("query"),
+        _ => None,
+    }
+}
+
+/// The filter of a read; an aggregation's is its first `$match`.
+fn filter_of<'c>(command: &WholeCommand<'c>) -> Option<Document<'c>> {
+    match command.class {
+        Class::Aggregate => {
+            let stages = command.body.get("pipeline")?.as_array()?;
+            stages.values().next()?.as_document()?.get("$match")?.as_document()
+        }
+        class => command.body.get(filter_key(class)?)?.as_document(),
+    }
+}
+
+/// All expressions on `field`, also inside `$and`, `$or`, `$nor` and `$in`.
+fn expressions<'f>(filter: Document<'f>, field: &str) -> impl Iterator<Item = Expression<'f>> {
+    let (mut found, mut unread) = (Vec::new(), vec![filter]);
+    while let Some(document) = unread.pop() {
+        for element in document.elements() {
+            if element.key == field.as_bytes() {
+                collect(element.value, &mut found);
+            } else if matches!(element.key, b"$and" | b"$or" | b"$nor") {
+                let branches = element.value.as_array().unwrap_or(Document::EMPTY);
+                unread.extend(branches.values().filter_map(Value::as_document));
+            }
+        }
+    }
+    found.into_iter()
+}
+
+fn collect<'f>(condition: Value<'f>, found: &mut Vec<Expression<'f>>) {
+    if let Some(expression) = bson_regex(condition) {
+        found.push(expression);
+        return;
+    }
+    let Some(operators) = condition.as_document() else { return };
+    if let Some(regex) = operators.get("$regex") {
+        let options = operators.get("$options").and_then(Value::as_str);
+        let pattern = bson_regex(regex).map_or_else(|| regex.as_str(), |expression| Some(expression.pattern));
+        let inner = bson_regex(regex).map_or("", |expression| expression.options);
+        found.extend(pattern.map(|pattern| Expression { pattern, options: options.unwrap_or(inner) }));
+    }
+    let listed = operators.get("$in").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+    found.extend(listed.values().filter_map(bson_regex));
+}
+
+/// A BSON regex: two strings, each with its NUL.
+fn bson_regex(value: Value<'_>) -> Option<Expression<'_>> {
+    if value.kind != Kind::Regex {
+        return None;
+    }
+    let mut strings = std::str::from_utf8(value.bytes).ok()?.split('\0');
+    Some(Expression { pattern: strings.next()?, options: strings.next()? })
+}
+
+/// Whether the filter's condition on `field` is one expression at the top level and nothing else.
+fn is_whole_condition(filter: Document<'_>, field: &str) -> bool {
+    if expressions(filter, field).count() != 1 {
+        return false;
+    }
+    match filter.get(field) {
+        Some(value) if value.kind == Kind::Regex => true,
+        Some(value) => value.as_document().is_some_and(|operators| {
+            operators.get("$regex").is_some() && operators.elements().all(|e| matches!(e.key, b"$regex" | b"$options"))
+        }),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_counts_where_the_index_can_use_it() {
+        let anchored = |pattern, options| Expression { pattern, options }.is_anchored();
+        for pattern in ["^,Books,", "\\A,Books,", "^\\.Books", "^/a", "^\\Q.a"] {
+            assert!(anchored(pattern, ""), "{pattern}");
+        }
+        for pattern in [",Books,", "Books", "", "^", "^.*,Books,", "^(,Books,)", "^\\d", "^,A,|,B,"] {
+            assert!(!anchored(pattern, ""), "{pattern}");
+        }
+        assert!(!anchored("^,books,", "i"));
+    }
+
+    #[test]
+    fn only_whole_segments_are_a_literal() {
+        let literal = |pattern, options| Expression { pattern, options }.literal(',');
+        assert_eq!(literal(",Programming,", "").as_deref(), Some(",Programming,"));
+        assert_eq!(literal("\\,C\\+\\+,", "").as_deref(), Some(",C++,"));
+        for (pattern, options) in
+            [(",Programming", ""), ("Programming,", ""), (",", ""), (",Prog.*,", ""), (",A,", "i"), (",a\\d,", "")]
+        {
+            assert_eq!(literal(pattern, options), None, "{pattern}");
+        }
+    }
+}
