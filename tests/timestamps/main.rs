@@ -1,6 +1,6 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
-//! `reads` what `hide` leaves out. That updates converge is shown by `tests/convergence.rs`.
+//! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -10,6 +10,7 @@ mod support;
 mod differential;
 mod examples;
 mod reads;
+mod reset_clock;
 
 use std::sync::OnceLock;
 
