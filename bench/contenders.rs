@@ -4,8 +4,11 @@
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bson::doc;
+use docward::engine::{Input, Now, Plan, Session, Step};
+use docward::patterns::RuleSet;
+use docward::rules::Source;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
@@ -40,6 +43,21 @@ pub(crate) fn thousand_rules() -> String {
     let guards = frames::guards();
     let (_, guards) = guards.split_once("rules:\n").unwrap_or_default();
     frames::unrelated_rules(1_000) + guards
+}
+
+/// The same rules, to be asked here.
+pub(crate) fn rule_set() -> Result<RuleSet> {
+    let source = Source { name: "bench.yaml".to_owned(), text: thousand_rules() };
+    RuleSet::from_sources(vec![source]).map_err(|report| anyhow!("{}", report.render(false)))
+}
+
+/// A message as docward would send it on; as it is, if no rule changes it.
+pub(crate) fn rewritten(frame: &[u8], rules: &RuleSet) -> Vec<u8> {
+    let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
+    match plan.next(Input::Start, &mut Session::default()) {
+        Step::Forward { message, .. } => message,
+        _ => frame.to_vec(),
+    }
 }
 
 impl Upstream {
