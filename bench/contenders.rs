@@ -69,7 +69,7 @@ impl Upstream {
     /// A standalone, with a document for each connection's reads and updates.
     pub(crate) fn mongod(connections: usize) -> Result<Self> {
         let mongod = Mongod::start(Kind::Standalone);
-        for collection in ["devices", "stamped"] {
+        for collection in ["devices", "stamped", "mirrored"] {
             let documents: Vec<_> =
                 (0..connections as i64).map(|id| doc! { "_id": id, "name": "a device", "temperature": 0.0 }).collect();
             let reply = mongod.command("bench", doc! { "insert": collection, "documents": documents });
