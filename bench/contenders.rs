@@ -4,8 +4,11 @@
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bson::doc;
+use docward::engine::{Input, Now, Plan, Session, Step};
+use docward::patterns::RuleSet;
+use docward::rules::Source;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
@@ -42,6 +45,21 @@ pub(crate) fn thousand_rules() -> String {
     frames::unrelated_rules(1_000) + guards
 }
 
+/// The same rules, to be asked here.
+pub(crate) fn rule_set() -> Result<RuleSet> {
+    let source = Source { name: "bench.yaml".to_owned(), text: thousand_rules() };
+    RuleSet::from_sources(vec![source]).map_err(|report| anyhow!("{}", report.render(false)))
+}
+
+/// A message as docward would send it on; as it is, if no rule changes it.
+pub(crate) fn rewritten(frame: &[u8], rules: &RuleSet) -> Vec<u8> {
+    let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
+    match plan.next(Input::Start, &mut Session::default()) {
+        Step::Forward { message, .. } => message,
+        _ => frame.to_vec(),
+    }
+}
+
 impl Upstream {
     pub(crate) fn canned() -> Result<Self> {
         let (address, process) = own(&["serve", "canned"])?;
@@ -51,7 +69,7 @@ impl Upstream {
     /// A standalone, with a document for each connection's reads and updates.
     pub(crate) fn mongod(connections: usize) -> Result<Self> {
         let mongod = Mongod::start(Kind::Standalone);
-        for collection in ["devices", "stamped"] {
+        for collection in ["devices", "stamped", "mirrored"] {
             let documents: Vec<_> =
                 (0..connections as i64).map(|id| doc! { "_id": id, "name": "a device", "temperature": 0.0 }).collect();
             let reply = mongod.command("bench", doc! { "insert": collection, "documents": documents });

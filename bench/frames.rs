@@ -108,6 +108,7 @@ pub(crate) fn guards() -> String {
     rules_file(
         [
             "stamped, timestamps: { source: published_at }",
+            "mirrored, timestamps: { source: published_at }",
             "newest, timestamps: { source: published_at, per: document }",
             "versioned, replacement: { unguarded: guard, guard: version }",
             "refused, replacement: { unguarded: reject }",

@@ -54,14 +54,14 @@ impl<'c> Table<'c> {
         let results = Results(measures);
         println!("{}, median of {ROUNDS} rounds", self.title);
         println!(
-            "  {:<38} {:>8} {:>17} {:>7} {:>8} {:>8} {:>13}",
+            "  {:<42} {:>8} {:>17} {:>7} {:>8} {:>8} {:>13}",
             "", "ops/s", "min – max", "CPU us", "p50 us", "p99 us", self.ratio
         );
         for (at, row) in self.rows.iter().enumerate() {
             let word = |name: &str| name.split(':').next().map(str::to_owned);
             let direct = || self.rows.iter().position(|other| word(&other.name) == word(&row.name)).map(RowId);
             let ratio = base.or_else(direct).map_or(f64::NAN, |base| results.ratio(RowId(at), base, |m| m.rate));
-            println!("  {:<38} {} {ratio:>13.2}", row.name, results.line(at));
+            println!("  {:<42} {} {ratio:>13.2}", row.name, results.line(at));
         }
         Ok(results)
     }
