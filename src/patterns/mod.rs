@@ -15,6 +15,8 @@ pub mod procedure;
 mod queue;
 mod replacement;
 pub mod sequence;
+#[cfg(test)]
+mod tests;
 pub mod timestamps;
 mod together;
 mod touch;

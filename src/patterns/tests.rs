@@ -1,0 +1,76 @@
+//! The settings of every pattern as a table: what is written, and what is said of it.
+
+use super::RuleSet;
+use crate::rules::Source;
+
+/// Loads one rule with this pattern; `said` are the codes and the beginnings of the messages.
+fn check(pattern: &str, said: &[&str]) {
+    let text = format!("version: 1\nrules:\n  - {{ name: r, namespace: d.c, {pattern} }}\n");
+    let found = match RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]) {
+        Ok(_) => Vec::new(),
+        Err(report) => {
+            let line = |d: &crate::rules::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
+            report.diagnostics.iter().map(line).collect()
+        }
+    };
+    let fits = found.len() == said.len() && found.iter().zip(said).all(|(found, said)| found.starts_with(said));
+    assert!(fits, "{pattern}: {found:#?}");
+}
+
+#[test]
+fn good_settings_load() {
+    for pattern in [
+        "replacement: {}",
+        "replacement: { unguarded: guard, guard: meta.version, conflict: ignore }",
+        "timestamps: { source: at }",
+        "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, missing: pass }",
+        "timestamps: { source: $clock, fields: all, store: stamps, hide: true }",
+        "sequence: { field: no, counter: no, start: after_max, block: 100, collection: other.counters }",
+        "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
+        "bounds: { field: a.n, min: 0.5 }",
+        "together: [a, b.c]",
+        "queue: { lease: 90s }",
+        "bucket: { array: m, count: n, limit: 100 }",
+        "deny: { operations: delete }",
+        "deny: { operations: [find, update], when: { uses: [$where] } }",
+        "defaults: { maxTimeMS: 1 }",
+    ] {
+        check(pattern, &[]);
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_named() {
+    check("replacement: { unguarded: guard }", &["R0025 `unguarded: guard` needs `guard`"]);
+    check("replacement: { guard: a..b }", &["R0013 `a..b` is no field path"]);
+    check("replacement: { guard: a.0 }", &["R0013 `a.0` is no field path"]);
+    check("timestamps: {}", &["R0010 `source` is missing"]);
+    check("timestamps: { source: $comments.at }", &["R0013 `$comments.at` is no"]);
+    check("timestamps: { source: at, fields: [a.b, a] }", &["R0025 `a` overlaps `a.b`"]);
+    check("timestamps: { source: at, store: a.b }", &["R0013 `store` must be a top-level field"]);
+    check("timestamps: { source: at, fields: [last_modified.x] }", &["R0025 `last_modified.x` can be neither"]);
+    check("timestamps: { source: _id }", &["R0025 `_id` can be neither"]);
+    check("sequence: { field: no }", &["R0010 `counter` is missing"]);
+    check("sequence: { field: no, counter: c, block: 0 }", &["R0013 `block` must be from 1 to 1000000"]);
+    check("sequence: { field: no, counter: c, replace_generated: true }", &["R0025 `replace_generated` only means"]);
+    check("bounds: { field: n }", &["R0010 `min` or `max` is missing"]);
+    check("bounds: { field: n, min: 5, max: 4.5 }", &["R0025 `max` is less than `min`"]);
+    check("together: [a]", &["R0013 `together` takes a list of at least two"]);
+    check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
+    check("queue: { lease: 5 }", &["R0011 `lease` must be a length of time"]);
+    check("queue: { lease: 5m, since: locked }", &["R0025 `locked`, `since` and `attempts` must be three fields"]);
+    check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
+    check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
+    check("deny: { operations: [remove] }", &["R0012 `remove` is no operation"]);
+    check(
+        "deny: { operations: [delete], when: { filter: empty, multi: true } }",
+        &["R0025 `when` takes one condition"],
+    );
+    check("deny: { operations: [delete], when: {} }", &["R0010 `when` needs a condition"]);
+    check("defaults: {}", &["R0010 `maxTimeMS` is missing"]);
+}
+
+#[test]
+fn all_mistakes_of_a_rule_are_named_at_once() {
+    check("timestamps: { sorce: at, type: int, hide: 1 }", &["R0010 ", "R0009 ", "R0012 ", "R0011 "]);
+}
