@@ -10,6 +10,9 @@
 #[path = "support/frame.rs"]
 #[allow(unreachable_pub, reason = "a module of the fixtures")]
 mod frame;
+#[path = "support/random.rs"]
+#[allow(unreachable_pub, reason = "a module of the fixtures")]
+mod random;
 #[path = "fuzz_smoke/seeds.rs"]
 mod seeds;
 
@@ -27,6 +30,7 @@ use docward::wire::op_msg::Message;
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
 use frame::{Frame, Message as Made};
+use random::Random;
 use seeds::{frames, replies};
 
 const RULES: &str = r#"
@@ -73,21 +77,7 @@ fn load(text: &str) -> Result<RuleSet, Report> {
     RuleSet::from_sources(vec![Source { name: "rules.yaml".into(), text: text.into() }])
 }
 
-/// xorshift; the same numbers in every run.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-
     fn pick<'t, T>(&mut self, list: &'t [T]) -> &'t T {
         &list[self.below(list.len())]
     }

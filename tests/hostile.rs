@@ -14,6 +14,7 @@ use bson::{Document, doc};
 use support::frame::{Message, OP_MSG, Section};
 use support::mongod::Mongod;
 use support::proxy::Docward;
+use support::random::Random;
 use support::raw::Client;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -137,22 +138,6 @@ async fn garbage_half_messages_and_silence_harm_nobody() {
     assert!(!waiting.closes_within(Duration::from_millis(50)));
     drop(silent);
     victim.assert_serves().await;
-}
-
-/// xorshift; the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
 }
 
 /// What came of a message: `Err` when the connection was closed.

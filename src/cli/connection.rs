@@ -1,4 +1,4 @@
-//! The flags of every subcommand that works on a deployment by rules, beside `serve`.
+//! The flags of every subcommand that works on a deployment by rules, and the way each of them starts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
 use super::{EXIT_USAGE, fail, load_rules};
@@ -15,13 +16,13 @@ use crate::service::MongoService;
 /// As typed.
 #[derive(Debug, Args)]
 pub(super) struct Connection {
-    /// YAML file as serve takes it; a flag wins.
+    /// YAML file with the same keys as the flags of serve; a flag wins.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
     #[arg(long, value_name = "URI")]
     upstream: Option<String>,
-    /// Connection string to work with [default: upstream, without its credentials].
+    /// Connection string for docward's own work [default: upstream, without its credentials].
     #[arg(long, value_name = "URI")]
     service: Option<String>,
     /// Rule file, or folder of them; may be repeated.
@@ -32,35 +33,44 @@ pub(super) struct Connection {
 impl Connection {
     /// Loads the rules, connects, and runs `work` to its end.
     pub(super) fn run(self, work: impl AsyncFnOnce(Arc<RuleSet>, MongoService) -> ExitCode) -> ExitCode {
-        let settings = match self.settings() {
-            Ok(settings) => settings,
-            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
-        };
-        let rules = match load_rules(&settings.rules) {
-            Ok(rules) => rules,
-            Err(code) => return code,
-        };
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
-        };
-        runtime.block_on(async {
-            match settings.connect().await {
-                Ok(service) => work(rules, service).await,
-                Err(error) => fail(&format!("{error:#}"), EXIT_USAGE),
-            }
+        start(self.settings(), Builder::new_current_thread(), async |settings, rules| match settings.connect().await {
+            Ok(service) => work(rules, service).await,
+            Err(error) => fail(&format!("{error:#}"), EXIT_USAGE),
         })
     }
 
     /// The flags over the file.
-    fn settings(self) -> Result<ConfigFile> {
+    ///
+    /// # Errors
+    /// Text with file, line and column of what is wrong.
+    pub(super) fn settings(self) -> Result<ConfigFile> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         Ok(ConfigFile {
             upstream: self.upstream.or(file.upstream),
             service: self.service.or(file.service),
             rules: if self.rules.is_empty() { file.rules } else { self.rules },
-            ..ConfigFile::default()
+            ..file
         })
+    }
+}
+
+/// Loads the rules that `settings` name, and runs `work` on `runtime`; what is wrong is printed.
+pub(super) fn start(
+    settings: Result<ConfigFile>,
+    mut runtime: Builder,
+    work: impl AsyncFnOnce(ConfigFile, Arc<RuleSet>) -> ExitCode,
+) -> ExitCode {
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    };
+    let rules = match load_rules(&settings.rules) {
+        Ok(rules) => rules,
+        Err(code) => return code,
+    };
+    match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(work(settings, rules)),
+        Err(error) => fail(&format!("cannot start the runtime: {error}"), 1),
     }
 }
 

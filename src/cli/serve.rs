@@ -3,18 +3,19 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::config::ConfigFile;
-use super::{EXIT_USAGE, fail, load_rules};
+use super::connection::{Connection, start};
+use super::{EXIT_USAGE, fail};
 use crate::patterns::RuleSet;
 use crate::proxy::{Config, Proxy, Upstream};
 use crate::service::{MongoService, copies};
@@ -25,40 +26,18 @@ const LISTEN: &str = "127.0.0.1:27018";
 /// As typed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// YAML file with the same keys as these flags; a flag wins.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// Host name that hello answers name instead of the address listened on.
     #[arg(long, value_name = "NAME")]
     advertise: Option<String>,
-    /// Connection string of the deployment to guard [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI")]
-    upstream: Option<String>,
-    /// Connection string for docward's own questions [default: upstream, without its credentials].
-    #[arg(long, value_name = "URI")]
-    service: Option<String>,
-    /// Rule file, or folder of them; may be repeated.
-    #[arg(long, value_name = "PATH")]
-    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let settings = match settings(arguments) {
-        Ok(settings) => settings,
-        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
-    };
-    let rules = match load_rules(&settings.rules) {
-        Ok(rules) => rules,
-        Err(code) => return code,
-    };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
-    };
-    runtime.block_on(async {
+    start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
         let (config, service) = match configure(&settings).await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
@@ -72,13 +51,11 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile> {
-    let file = arguments.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+    let file = arguments.connection.settings()?;
     Ok(ConfigFile {
         listen: arguments.listen.or(file.listen),
         advertise: arguments.advertise.or(file.advertise),
-        upstream: arguments.upstream.or(file.upstream),
-        service: arguments.service.or(file.service),
-        rules: if arguments.rules.is_empty() { file.rules } else { arguments.rules },
+        ..file
     })
 }
 

@@ -41,8 +41,6 @@ pub mod code {
     pub const TRANSACTION_COMMITTED: i32 = 256;
     /// The legacy opcodes, as servers since 5.1 answer them.
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
-    /// A reply that would be too large.
-    pub const BSON_OBJECT_TOO_LARGE: i32 = 10334;
 
     pub fn name(code: i32) -> &'static str {
         match code {
@@ -51,7 +49,6 @@ pub mod code {
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
-            BSON_OBJECT_TOO_LARGE => "BSONObjectTooLarge",
             _ => "UnknownError",
         }
     }

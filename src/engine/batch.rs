@@ -11,6 +11,7 @@ mod ownership;
 mod sequences;
 mod transaction;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
@@ -21,7 +22,7 @@ use super::lookup::Lookup;
 use super::merge::{self, Tally};
 use super::observation::Observations;
 use super::plan::{Input, Step};
-use crate::command::{Batch, Command, Form, Part, PartOptions, Reply};
+use crate::command::{Batch, Command, Form, Part, PartOptions, Reply, Statement};
 use crate::document::Writer;
 use crate::patterns::{Conflict, Rule};
 use crate::wire::op_msg;
@@ -228,11 +229,11 @@ impl<'f> BatchJob<'f> {
         let mut numbered = Vec::with_capacity(statements.len());
         for index in statements {
             let Some(judged) = self.judged.get(index) else { continue };
-            let mut statement = judged.statement.clone();
+            let mut statement = Cow::Borrowed(&judged.statement);
             for rule in self.optimistic_rules(index) {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
-                    statement = sequences::with_number(&statement, rule, *next);
+                    statement = Cow::Owned(sequences::with_number(&statement, rule, *next));
                     // Behind the largest there is another attempt, which is then told that there is none.
                     *next = next.saturating_add(1);
                 }
@@ -242,7 +243,8 @@ impl<'f> BatchJob<'f> {
         if let [(index, statement)] = numbered.as_slice()
             && self.has_procedure(*index)
         {
-            return self.begin(*index, statement.clone(), observations);
+            let (index, statement) = (*index, Statement::clone(statement));
+            return self.begin(index, statement, observations);
         }
         let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
         let parts: Vec<Part<'_, 'f>> =

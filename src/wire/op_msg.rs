@@ -63,10 +63,6 @@ impl<'a> Message<'a> {
         self.flags & MORE_TO_COME != 0
     }
 
-    pub fn exhaust_allowed(&self) -> bool {
-        self.flags & EXHAUST_ALLOWED != 0
-    }
-
     pub fn sequence(&self, identifier: &str) -> Option<Sequence<'a>> {
         self.sequences.iter().find(|s| s.identifier == identifier).copied()
     }

@@ -12,5 +12,6 @@ pub mod frame;
 pub mod mongod;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod raw;
 pub mod scripted;
