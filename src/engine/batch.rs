@@ -328,10 +328,8 @@ impl<'f> BatchJob<'f> {
         let ignored = run.statements.first().and_then(|index| self.on_no_match(*index)).map(|(_, c)| c);
         match (conflict, ignored, error) {
             (true, Some(Conflict::Ignore), None) | (false, _, _) => Flow::Break(self.pass_on(frame)),
-            (true, Some(Conflict::Ignore), Some(_)) if !self.command.session().in_transaction => {
-                self.tally.found_nothing();
-                Flow::Continue(())
-            }
+            // The reply without errors says that nothing was found.
+            (true, Some(Conflict::Ignore), Some(_)) if !self.command.session().in_transaction => Flow::Continue(()),
             (true, _, _) => {
                 self.note_conflict(0, error.is_none(), observations);
                 Flow::Continue(())

@@ -5,7 +5,7 @@ use super::allocation::is_duplicate_key;
 use super::judge::Refused;
 use super::refusal;
 use crate::command::{Command, Form, Namespace, Reply, Statement, error_reply};
-use crate::document::{Document, OwnedValue, Value, Writer, document};
+use crate::document::{CowDocument, Document, OwnedValue, Value, Writer};
 use crate::patterns::filter::equality;
 use crate::wire::op_msg;
 
@@ -19,15 +19,14 @@ pub(super) struct Tally {
     /// The client's index, and the `_id`.
     upserted: Vec<(usize, OwnedValue)>,
     /// The client's index, and the error's fields without it.
-    errors: Vec<(usize, Vec<u8>)>,
+    errors: Vec<(usize, CowDocument<'static>)>,
     /// bulkWrite's results that are no errors, likewise.
-    results: Vec<(usize, Vec<u8>)>,
+    results: Vec<(usize, CowDocument<'static>)>,
     /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
-    write_concern_error: Option<Vec<u8>>,
+    write_concern_error: Option<CowDocument<'static>>,
     retried: Vec<i32>,
     /// The fields of the last reply that are about the server rather than the statements.
-    server_fields: Vec<u8>,
-    found_nothing: bool,
+    server_fields: Option<CowDocument<'static>>,
 }
 
 const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
@@ -80,20 +79,14 @@ impl Tally {
                 && key != b"nErrors"
                 && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
         };
-        self.server_fields = document(|w| {
-            reply.body.elements().filter(|element| about_server(element.key)).for_each(|element| w.element(element));
-        });
+        let fields = reply.body.elements().filter(|element| about_server(element.key));
+        self.server_fields = Some(CowDocument::build(|w| fields.for_each(|element| w.element(element))));
         if reply.body.get("writeConcernError").is_some() {
             let fields = reply.body.elements().filter(|element| WRITE_CONCERN_FIELDS.contains(&element.key));
-            self.write_concern_error = Some(document(|w| fields.for_each(|element| w.element(element))));
+            self.write_concern_error = Some(CowDocument::build(|w| fields.for_each(|element| w.element(element))));
         }
         let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         self.retried.extend(retried.values().filter_map(Value::as_i32));
-    }
-
-    /// A findAndModify whose conflict is to be ignored.
-    pub(super) fn found_nothing(&mut self) {
-        self.found_nothing = true;
     }
 
     /// The smallest index with an error.
@@ -103,7 +96,7 @@ impl Tally {
 
     /// Adds docward's own error.
     pub(super) fn refuse(&mut self, index: usize, statement: &Statement<'_>, refused: &Refused<'_>, ns: Namespace<'_>) {
-        let error = document(|w| {
+        let error = CowDocument::build(|w| {
             w.int32("code", refused.rejection.code);
             w.string("errmsg", refusal::message(refused, statement.kind_name(), ns));
             refusal::write_error_info(w, refused);
@@ -114,11 +107,10 @@ impl Tally {
     /// The client's reply.
     pub(super) fn reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
         self.errors.sort_by_key(|(index, _)| *index);
-        self.results.sort_by_key(|(index, _)| *index);
         self.upserted.sort_by_key(|(index, _)| *index);
         let response_to = command.message.header.request_id;
         if let (Form::FindAndModify, Some((_, error))) = (form, self.errors.first()) {
-            return find_and_modify_error(command, checked(error));
+            return find_and_modify_error(command, error.as_document());
         }
         let mut writer = op_msg::Writer::new(0, response_to, 0, 256);
         writer.body(|out| {
@@ -128,9 +120,8 @@ impl Tally {
                     Form::FindAndModify => self.write_nothing_found(w),
                     _ => self.write_batch(w, form),
                 }
-                w.elements(checked(&self.server_fields));
-                if let Some(error) = &self.write_concern_error {
-                    w.elements(checked(error));
+                for fields in [&self.server_fields, &self.write_concern_error].into_iter().flatten() {
+                    w.elements(fields.as_document());
                 }
                 if !self.retried.is_empty() {
                     w.array("retriedStmtIds", |a| self.retried.iter().for_each(|id| a.int32(*id)));
@@ -162,7 +153,7 @@ impl Tally {
                 for (index, error) in &self.errors {
                     a.nested(|w| {
                         w.integer("index", *index as i64);
-                        write_error(w, checked(error), &mut budget);
+                        write_error(w, error.as_document(), &mut budget);
                     });
                 }
             });
@@ -170,9 +161,9 @@ impl Tally {
     }
 
     fn write_bulk(&self, w: &mut Writer<'_>) {
-        let mut entries: Vec<(usize, bool, &[u8])> =
-            self.results.iter().map(|(i, r)| (*i, true, r.as_slice())).collect();
-        entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_slice())));
+        let mut entries: Vec<(usize, bool, Document<'_>)> =
+            self.results.iter().map(|(i, r)| (*i, true, r.as_document())).collect();
+        entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_document())));
         entries.sort_by_key(|(index, _, _)| *index);
         let mut budget = MAX_ERROR_BYTES;
         w.nested("cursor", |w| {
@@ -183,12 +174,12 @@ impl Tally {
                         w.double("ok", if succeeded { 1.0 } else { 0.0 });
                         w.integer("idx", index as i64);
                         if succeeded {
-                            w.elements(checked(fields));
+                            w.elements(fields);
                             return;
                         }
-                        let cut = write_error(w, checked(fields), &mut budget);
+                        let cut = write_error(w, fields, &mut budget);
                         // The server's own errors have it already.
-                        if cut || checked(fields).get("n").is_none() {
+                        if cut || fields.get("n").is_none() {
                             w.int32("n", 0);
                         }
                     });
@@ -203,7 +194,6 @@ impl Tally {
     }
 
     fn write_nothing_found(&self, w: &mut Writer<'_>) {
-        debug_assert!(self.found_nothing);
         w.nested("lastErrorObject", |w| {
             w.int32("n", 0);
             w.boolean("updatedExisting", false);
@@ -326,8 +316,8 @@ fn place(entry: Document<'_>, key: &str) -> Option<usize> {
 }
 
 /// The fields of an error or result that do not change with its place.
-fn without_index(entry: Document<'_>) -> Vec<u8> {
-    document(|w| {
+fn without_index(entry: Document<'_>) -> CowDocument<'static> {
+    CowDocument::build(|w| {
         entry.elements().filter(|e| !matches!(e.key, b"index" | b"idx" | b"ok")).for_each(|e| w.element(e));
     })
 }
@@ -340,9 +330,4 @@ fn find_and_modify_error(command: &Command<'_>, error: Document<'_>) -> Vec<u8> 
             w.value("errInfo", info);
         }
     })
-}
-
-/// Bytes that [`document`] wrote.
-fn checked(bytes: &[u8]) -> Document<'_> {
-    Document::parse(bytes).unwrap_or(Document::EMPTY)
 }
