@@ -17,6 +17,10 @@ test: ## run all tests; fetches the mongod, mongosh and Python packages they nee
 bench: ## measure the cost per message and the throughput beside a direct connection
 	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench
 
+.PHONY: fuzz
+fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a nightly compiler
+	@scripts/fuzz.sh
+
 .PHONY: clean
 clean: ## remove what was built
 	cargo clean

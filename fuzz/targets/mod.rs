@@ -1,0 +1,117 @@
+//! What every input must leave true, one function for each reader of others' bytes: no panic, and the
+//! properties that its comment names.
+//!
+//! The coverage-guided runs (`make fuzz`) and the short run in `tests/fuzz_smoke.rs` share this file.
+
+#![allow(dead_code, reason = "each program runs one of them")]
+#![allow(clippy::unwrap_used, reason = "a panic is the finding")]
+
+#[path = "../../tests/support/frame.rs"]
+pub mod fixture;
+pub mod plans;
+#[path = "../../tests/support/random.rs"]
+pub mod random;
+pub mod seeds;
+
+use bson::RawDocument;
+use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
+use docward::document::{Document, Kind, Path, Value, edit, peek};
+use docward::engine::Session;
+use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
+use docward::patterns::RuleSet;
+use docward::rules::{Report, Source};
+use docward::wire::op_msg::{Message, Writer};
+use docward::wire::op_query::{Query, reply_document};
+use docward::wire::{Header, OpCode};
+
+pub use plans::plan;
+
+/// A target's name and function.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const ALL: &[Target] =
+    &[("frame", frame), ("document", document), ("command", command), ("plan", plan), ("rules", rules)];
+
+/// One frame: read or refused; what was read is written and read again as the same; a handshake that
+/// docward rewrites can be read.
+pub fn frame(bytes: &[u8]) {
+    let mut addresses = AddressMap::new("proxy:1".into());
+    addresses.add("a:1".into(), "proxy:1".into());
+    let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
+    for rewritten in [rewrite_request(bytes, &mut Session::default()), rewrite_reply(bytes, &addresses)] {
+        let Ok(Some(frame)) = rewritten else { continue };
+        match Header::of_frame(&frame).unwrap().op_code {
+            OpCode::Msg => assert!(Message::parse(&frame).is_ok(), "{frame:?}"),
+            OpCode::Query => assert!(Query::parse(&frame).is_ok(), "{frame:?}"),
+            OpCode::Reply => assert!(reply_document(&frame).is_ok(), "{frame:?}"),
+            other => panic!("a handshake became {other:?}"),
+        }
+    }
+    let Ok(message) = Message::parse(bytes) else { return };
+    let header = message.header;
+    let mut writer = Writer::new(header.request_id, header.response_to, message.flags, header.length);
+    writer.body(|out| out.extend_from_slice(message.body));
+    for sequence in &message.sequences {
+        writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
+    }
+    let written = writer.finish();
+    let again = Message::parse(&written).unwrap();
+    assert_eq!(again.body, message.body);
+    assert!(again.sequences.iter().map(|one| one.as_bytes()).eq(message.sequences.iter().map(|one| one.as_bytes())));
+}
+
+/// One document: what ours reads the bson crate reads too, as the same keys and values; a changed copy can
+/// be read and says what was set.
+pub fn document(bytes: &[u8]) {
+    let peeked: Vec<_> = peek(bytes).map(|element| element.key).collect();
+    let Ok(document) = Document::parse(bytes) else { return };
+    let keys: Vec<_> = document.elements().map(|element| element.key).collect();
+    assert_eq!(peeked, keys);
+    let theirs = RawDocument::from_bytes(bytes).unwrap();
+    for (ours, theirs) in document.elements().zip(theirs.iter_elements()) {
+        // A key that is not UTF-8 is where the bson crate stops.
+        let Ok(theirs) = theirs else { break };
+        assert_eq!((ours.key, ours.value.bytes.len()), (theirs.key().as_str().as_bytes(), theirs.size()));
+        assert_eq!(ours.value.kind, Kind::from_tag(theirs.element_type() as u8).unwrap());
+    }
+    let seven = Value { kind: Kind::Int64, bytes: &7i64.to_le_bytes() };
+    for path in ["a", "a.b.c", "_id"] {
+        let path = Path::parse(path).unwrap();
+        let changed = edit::set(document, &path, seven);
+        let changed = Document::parse(&changed).unwrap();
+        if changed.refuse_duplicates().is_ok() {
+            assert_eq!(changed.get(path.root()).map(|value| value.kind == Kind::Int64), Some(path.is_top_level()));
+        }
+        let without = edit::without(changed, path.root());
+        assert_eq!(Document::parse(&without).unwrap().get(path.root()), None);
+    }
+}
+
+/// One command: its statements, written back whole or one by one, are read as the same statements.
+pub fn command(bytes: &[u8]) {
+    let Ok(command) = Command::parse(bytes) else { return };
+    let Some(form) = Form::of(classify(command.name.as_bytes())) else { return };
+    let Ok(batch) = Batch::read(&command, form) else { return };
+    let count = batch.statements.len();
+    assert_eq!(statements(&batch.encode(&command, batch.statements.iter()), form), count);
+    for (index, statement) in batch.statements.iter().enumerate().take(3) {
+        let part = batch.encode_part(&command, &[Part { index, statement }], PartOptions::default());
+        assert_eq!(statements(&part, form), 1);
+    }
+}
+
+fn statements(frame: &[u8], form: Form) -> usize {
+    let command = Command::parse(frame).unwrap_or_else(|error| panic!("{error} in {frame:?}"));
+    Batch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
+}
+
+/// A rule file: loaded, or refused with words.
+pub fn rules(bytes: &[u8]) {
+    if let Err(report) = load(&String::from_utf8_lossy(bytes)) {
+        assert!(!report.to_string().is_empty());
+    }
+}
+
+pub fn load(text: &str) -> Result<RuleSet, Report> {
+    RuleSet::from_sources(vec![Source { name: "rules.yaml".into(), text: text.into() }])
+}

@@ -1,0 +1,97 @@
+//! A message before rules, carried out with whatever answers a server or a lookup may give.
+
+use std::sync::LazyLock;
+
+use docward::command::{Batch, Command, Form, Reply, classify};
+use docward::engine::lookup::{Found, Lookup, LookupError};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::patterns::RuleSet;
+use docward::wire::{Header, OpCode};
+
+use super::random::Random;
+use super::{load, seeds};
+
+pub const RULES: &str = include_str!("rules.yaml");
+
+static LOADED: LazyLock<RuleSet> = LazyLock::new(|| load(RULES).unwrap_or_else(|report| panic!("{report}")));
+static REPLIES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(seeds::replies);
+
+/// Steps after which a plan should long have ended; the longest of these rules take some ten.
+const MAX_STEPS: usize = 40;
+
+/// Eight bytes to choose answers by, then a frame: a whole frame is told apart, never otherwise than its
+/// beginning was; its plan ends, and sends on what can be read again.
+pub fn plan(bytes: &[u8]) {
+    let Some((choices, frame)) = bytes.split_first_chunk() else { return };
+    let mut random = Random(u64::from_le_bytes(*choices) | 1);
+    let decided = triage(frame, &LOADED);
+    let whole = matches!(Header::parse(frame), Ok(Some(header)) if header.length <= frame.len());
+    assert!(!whole || decided != Triage::More);
+    let early = triage(&frame[..random.below(frame.len())], &LOADED);
+    // A frame that lets itself be told early is told the same when all of it is here, but for the caution
+    // of judging what later turns out to concern nobody.
+    assert!(matches!(early, Triage::More | Triage::Judge) || early == decided, "{early:?} became {decided:?}");
+    carry_out(frame, &mut random);
+}
+
+fn carry_out(frame: &[u8], random: &mut Random) {
+    let mut session = Session::default();
+    let mut plan = Plan::new(frame, &LOADED, Now { milliseconds: 5 });
+    let mut step = plan.next(Input::Start, &mut session);
+    let mut last = Vec::new();
+    for _ in 0..MAX_STEPS {
+        plan.take_observations();
+        step = match step {
+            Step::Exchange(message) => {
+                assert_readable(&message);
+                last = changed(&REPLIES[random.below(REPLIES.len())], random);
+                plan.next(Input::Reply(&last), &mut session)
+            }
+            Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
+            Step::Pause(_) => plan.next(Input::Paused, &mut session),
+            Step::ForwardOriginal { .. } if is_guarded_write(frame) => return assert_readable(frame),
+            Step::Forward { message, .. } => return assert_readable(&message),
+            Step::Reply(reply) => {
+                let header = Header::of_frame(&reply).unwrap();
+                let readable = header.op_code == OpCode::Reply || Reply::parse(&reply).is_ok();
+                // What the server says of what docward did not change goes on as it is.
+                return assert!(readable || reply.get(16..) == last.get(16..), "{reply:?}");
+            }
+            Step::ForwardOriginal { .. } | Step::Silent | Step::Close(_) => return,
+        };
+    }
+}
+
+/// One reply in three has a byte that no server sent.
+fn changed(reply: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut reply = reply.to_vec();
+    if random.below(3) == 0 {
+        let at = random.below(reply.len());
+        reply[at] = random.next() as u8;
+    }
+    reply
+}
+
+fn answer(lookup: &Lookup, random: &mut Random) -> Result<Found, LookupError> {
+    match (random.below(6), lookup) {
+        (0, _) => Err(LookupError::Refused("no".to_owned())),
+        (1, _) => Err(LookupError::Unavailable("gone".to_owned())),
+        (2, _) => Ok(Found::Numbers(vec![1])),
+        (_, Lookup::Lease(lease)) => Ok(Found::Numbers((1..=i64::from(lease.count)).collect())),
+        (_, Lookup::Maximum(_)) => Ok(Found::Maximum(Some(i64::MAX - 1))),
+    }
+}
+
+/// What docward sends to the server for a guarded collection is a command it would read again.
+fn assert_readable(message: &[u8]) {
+    let command = Command::parse(message).unwrap_or_else(|error| panic!("{error} in {message:?}"));
+    if let Some(form) = Form::of(classify(command.name.as_bytes())) {
+        Batch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {message:?}"));
+    }
+}
+
+fn is_guarded_write(frame: &[u8]) -> bool {
+    let Ok(command) = Command::parse(frame) else { return true };
+    let guarded = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
+    guarded && Form::of(classify(command.name.as_bytes())).is_some()
+}
