@@ -1,13 +1,15 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
 mod check;
+mod completions;
 mod config;
 mod connection;
+mod man;
 mod repair;
 mod reset_clock;
 mod serve;
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-use crate::patterns::RuleSet;
+use crate::patterns::{RuleSet, SCHEMA};
 
 /// Bad configuration: `EX_USAGE` of sysexits.
 pub const EXIT_USAGE: u8 = 64;
@@ -47,6 +49,12 @@ pub enum Command {
     Repair(repair::Arguments),
     /// Forget the stamps of a timestamps rule, so that the next write wins.
     ResetClock(reset_clock::Arguments),
+    /// Print the JSON Schema of rule files, for editors.
+    Schema,
+    /// Print what a shell needs to complete docward's command line.
+    Completions(completions::Arguments),
+    /// Print docward's manual page, or write one for each subcommand.
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -57,6 +65,9 @@ impl Command {
             Self::Check(arguments) => check::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),
             Self::ResetClock(arguments) => reset_clock::run(arguments),
+            Self::Schema => print(SCHEMA.as_bytes()),
+            Self::Completions(arguments) => completions::run(&arguments),
+            Self::Man(arguments) => man::run(&arguments),
         }
     }
 }
@@ -71,6 +82,14 @@ pub fn start_logging(format: LogFormat) {
     match format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+/// To stdout. A reader that has seen enough, as `head` does, is no error.
+fn print(text: &[u8]) -> ExitCode {
+    match std::io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("cannot print to stdout: {error}"), 1),
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -40,6 +40,10 @@ use timestamps::Timestamps;
 use together::Together;
 use tree::Tree;
 
+/// JSON Schema (draft 2020-12) of rule files: what editors complete and explain. It says the same as the
+/// readers here as far as a schema can; `tests/schema.rs` holds the two together.
+pub const SCHEMA: &str = include_str!("schema.json");
+
 /// The rules docward runs by.
 pub type RuleSet = rules::RuleSet<Pattern>;
 /// One of them.

@@ -1,0 +1,38 @@
+//! `docward man`: the manual pages, made of the command line's own help.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::{fail, print};
+
+/// As typed.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Folder to write a page for docward and for each subcommand to; without it docward(1) is printed.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let command = super::Arguments::command();
+    let Some(folder) = &arguments.out else {
+        let mut page = Vec::new();
+        return match Man::new(command).render(&mut page) {
+            Ok(()) => print(&page),
+            Err(error) => fail(&format!("cannot make the manual page: {error}"), 1),
+        };
+    };
+    match write_all(command, folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("--out {}: {error}", folder.display()), 1),
+    }
+}
+
+fn write_all(command: clap::Command, folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(command, folder)
+}

@@ -1,0 +1,229 @@
+//! The JSON Schema of rule files and docward's own reader say the same: what one takes the other takes, and
+//! every mistake that a schema can express is refused by both.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use docward::patterns::{RuleSet, SCHEMA};
+use docward::rules::Source;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+static SCHEMA_VALUE: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(SCHEMA).unwrap());
+static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::validator_for(&SCHEMA_VALUE).unwrap());
+
+/// Every pattern with every setting it has.
+fn patterns() -> Vec<(&'static str, Value)> {
+    vec![
+        ("replacement", json!({ "unguarded": "guard", "guard": "meta.version", "conflict": "ignore" })),
+        (
+            "timestamps",
+            json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "stamps", "per": "field",
+                "missing": "pass", "hide": true }),
+        ),
+        (
+            "sequence",
+            json!({ "field": "_id", "counter": "c", "collection": "x.counters", "start": "after_max", "block": 5,
+                "strategy": "counter", "on_upsert": true, "replace_generated": true }),
+        ),
+        ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject" })),
+        ("together", json!(["a", "b.c"])),
+        ("queue", json!({ "locked": "l", "since": "s", "attempts": "n", "lease": "90s", "max_attempts": 3 })),
+        ("bucket", json!({ "array": "m", "count": "n", "limit": 100, "opened": "t" })),
+        ("copies", json!([{ "into": "d.other", "key": "a.id", "fields": { "name": "a.name" } }])),
+        (
+            "tree",
+            json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
+        ),
+        ("deny", json!({ "operations": ["update", "find"], "when": { "uses": ["$where"] } })),
+        ("defaults", json!({ "maxTimeMS": 5000 })),
+    ]
+}
+
+fn file(pattern: &str, settings: &Value) -> Value {
+    let mut rule = json!({ "name": "r", "namespace": "d.c" });
+    rule[pattern] = settings.clone();
+    json!({ "version": 1, "rules": [rule] })
+}
+
+/// A rule with everything that rules have besides a pattern.
+fn envelope() -> Value {
+    json!({ "version": 1, "rules": [{
+        "name": "no-wipe-2", "why": "because", "namespace": ["d.c", "*.x", "shop.*"], "mode": "shadow",
+        "except": { "apps": ["migrator-*"], "users": "admin.root" }, "unguardable": "allow",
+        "deny": { "operations": "delete" },
+        "tests": [
+            { "given": "db.c.deleteOne({_id: 1})", "expect": "rejected", "as": { "app": "a", "user": "admin.b" },
+                "at": "2026-01-31T12:00:00Z" },
+            { "given": "db.c.insertOne({_id: 1})", "becomes": "db.c.insertOne({_id: 1})" },
+        ],
+    }] })
+}
+
+/// JSON is YAML, so docward reads it.
+fn loads(file: &Value) -> Result<(), String> {
+    let source = Source { name: "rules.yaml".into(), text: file.to_string() };
+    RuleSet::from_sources(vec![source]).map(drop).map_err(|report| report.to_string())
+}
+
+fn both_take(file: &Value) {
+    if let Err(error) = VALIDATOR.validate(file) {
+        panic!("the schema refuses {file}: {error}");
+    }
+    if let Err(report) = loads(file) {
+        panic!("docward refuses {file}: {report}");
+    }
+}
+
+fn both_refuse(file: &Value) {
+    assert!(!VALIDATOR.is_valid(file), "the schema takes {file}");
+    assert!(loads(file).is_err(), "docward takes {file}");
+}
+
+/// The schema of the settings of `pattern`, or of a map among them.
+fn properties(pattern: &str) -> Option<&'static serde_json::Map<String, Value>> {
+    SCHEMA_VALUE["$defs"]["rule"]["properties"][pattern]["properties"].as_object()
+}
+
+#[test]
+fn every_setting_of_the_schema_is_one_that_docward_reads() {
+    both_take(&envelope());
+    for (pattern, settings) in patterns() {
+        both_take(&file(pattern, &settings));
+        let Some(known) = properties(pattern) else { continue };
+        let unused: Vec<_> = known.keys().filter(|key| settings.get(key.as_str()).is_none()).collect();
+        assert!(unused.is_empty(), "{pattern}: {unused:?} are in the schema and not in the example");
+    }
+    let named: Vec<_> = patterns().iter().map(|(name, _)| json!({ "required": [name] })).collect();
+    let listed = SCHEMA_VALUE["$defs"]["rule"]["oneOf"].as_array().unwrap();
+    assert!(listed.iter().all(|one| named.contains(one)) && listed.len() == named.len());
+    let mut patterns: Vec<&str> = <docward::patterns::Pattern as docward::rules::Pattern>::NAMES.to_vec();
+    patterns.sort_unstable();
+    let mut examples: Vec<&str> = self::patterns().iter().map(|(name, _)| *name).collect();
+    examples.sort_unstable();
+    assert_eq!(patterns, examples);
+}
+
+#[test]
+fn every_word_of_the_schema_is_one_that_docward_knows_and_no_other() {
+    for (pattern, settings) in patterns() {
+        for (key, schema) in properties(pattern).into_iter().flatten() {
+            let Some(words) = schema["oneOf"].as_array() else { continue };
+            let words: Vec<_> = words.iter().filter_map(|word| word.get("const")).collect();
+            for word in words {
+                let mut changed = settings.clone();
+                changed[key] = word.clone();
+                both_take(&file(pattern, &changed));
+            }
+        }
+    }
+}
+
+#[test]
+fn values_of_another_type_and_keys_of_another_name_are_refused_by_both() {
+    for (pattern, settings) in patterns() {
+        both_refuse(&file(pattern, &json!(7)));
+        both_refuse(&file(pattern, &json!(null)));
+        for key in settings.as_object().into_iter().flat_map(|map| map.keys()) {
+            for wrong in [json!([[1]]), json!({ "x": 1 }), json!(null), json!("")] {
+                let mut changed = settings.clone();
+                changed[key] = wrong;
+                both_refuse(&file(pattern, &changed));
+            }
+        }
+        if settings.is_object() {
+            let mut changed = settings.clone();
+            changed["unknown"] = json!(1);
+            both_refuse(&file(pattern, &changed));
+        }
+    }
+}
+
+#[test]
+fn what_is_required_is_required_by_both() {
+    for (pattern, settings) in patterns() {
+        for key in settings.as_object().into_iter().flat_map(|map| map.keys()) {
+            let mut changed = settings.clone();
+            changed.as_object_mut().unwrap().remove(key);
+            let file = file(pattern, &changed);
+            assert_eq!(VALIDATOR.is_valid(&file), loads(&file).is_ok(), "{file}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_of_every_kind_are_refused_by_both() {
+    for (pointer, wrong) in [
+        ("/version", json!(2)),
+        ("/version", json!("1")),
+        ("/rules", json!([])),
+        ("/rules/0/name", json!("NoWipe")),
+        ("/rules/0/name", json!("a--b")),
+        ("/rules/0/namespace", json!("orders")),
+        ("/rules/0/namespace", json!(["a b.c"])),
+        ("/rules/0/namespace", json!([])),
+        ("/rules/0/namespace", json!(["d.c", "d.c"])),
+        ("/rules/0/mode", json!("shadwo")),
+        ("/rules/0/except", json!({})),
+        ("/rules/0/except/users", json!("root")),
+        ("/rules/0/except/apps", json!([])),
+        ("/rules/0/unguardable", json!(true)),
+        ("/rules/0/tests/0/expect", json!("refused")),
+        ("/rules/0/tests/0/at", json!("yesterday")),
+        ("/rules/0/tests/0/as", json!({ "user": "root" })),
+        ("/rules/0/deny", json!({ "operations": ["remove"] })),
+        ("/rules/0/deny", json!({ "operations": [] })),
+        ("/rules/0/deny", json!({ "operations": ["find"], "when": {} })),
+        ("/rules/0/deny", json!({ "operations": ["find"], "when": { "multi": false } })),
+        ("/rules/0/deny", json!({ "operations": ["find"], "when": { "filter": "empty", "multi": true } })),
+    ] {
+        let mut file = envelope();
+        *file.pointer_mut(pointer).unwrap() = wrong;
+        both_refuse(&file);
+    }
+    for (pattern, settings) in [
+        ("replacement", json!({ "unguarded": "guard" })),
+        ("replacement", json!({ "guard": "a..b" })),
+        ("replacement", json!({ "guard": "a.0" })),
+        ("replacement", json!({ "guard": "$a" })),
+        ("timestamps", json!({ "source": "at", "store": "a.b" })),
+        ("timestamps", json!({ "source": "at", "store": "_id" })),
+        ("sequence", json!({ "field": "no" })),
+        ("sequence", json!({ "field": "no", "counter": "c", "block": 0 })),
+        ("sequence", json!({ "field": "no", "counter": "c", "block": 1_000_001 })),
+        ("bounds", json!({ "field": "n" })),
+        ("together", json!(["a"])),
+        ("together", json!("a")),
+        ("queue", json!({ "lease": "5" })),
+        ("queue", json!({ "lease": "0s" })),
+        ("queue", json!({ "lease": "5m", "max_attempts": 0 })),
+        ("bucket", json!({ "array": "m", "count": "n", "limit": 0 })),
+        ("copies", json!([])),
+        ("copies", json!([{ "into": "d.*", "key": "a", "fields": { "b": "c" } }])),
+        ("copies", json!([{ "into": "d.x", "key": "a", "fields": {} }])),
+        ("tree", json!({ "separator": "ab" })),
+        ("tree", json!({ "separator": "a" })),
+        ("defaults", json!({ "maxTimeMS": 0 })),
+    ] {
+        both_refuse(&file(pattern, &settings));
+    }
+    let mut two = envelope();
+    two["rules"][0]["together"] = json!(["a", "b"]);
+    both_refuse(&two);
+    let mut none = envelope();
+    none["rules"][0].as_object_mut().unwrap().remove("deny");
+    both_refuse(&none);
+}
+
+#[test]
+fn the_rule_files_that_come_with_docward_are_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let file: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(VALIDATOR.is_valid(&file), "{}: {:?}", path.display(), VALIDATOR.validate(&file).err());
+    }
+}
