@@ -2,8 +2,10 @@
 //!
 //! nom parses whole frames into borrowed slices; nothing here owns a socket, knows a policy or looks
 //! inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
-//! and [`op_query`] take frames apart and put them together. Next floor: [`crate::document`].
+//! and [`op_query`] take frames apart and put them together, [`compressed`] unpacks and packs them.
+//! Next floor: [`crate::document`].
 
+pub mod compressed;
 pub mod header;
 pub mod op_msg;
 pub mod op_query;
@@ -36,4 +38,12 @@ pub enum WireError {
     BadDocumentLength(&'static str),
     #[error("the checksum does not fit the message")]
     ChecksumMismatch,
+    #[error("a compressed message claims {0} bytes of content; 1 to 47,999,984 are possible")]
+    BadUncompressedSize(i32),
+    #[error("compressor {0} is unknown; 1 (snappy), 2 (zlib) and 3 (zstd) are possible")]
+    UnknownCompressor(u8),
+    #[error("a compressed message is compressed once more")]
+    NestedCompression,
+    #[error("a message does not decompress ({0}) to exactly the bytes it claims")]
+    DamagedCompression(&'static str),
 }
