@@ -130,6 +130,12 @@ impl Envelope {
     }
 }
 
+/// The opcode of what is in an envelope, whatever else is wrong with it.
+pub fn inner_op_code(frame: &[u8]) -> Option<OpCode> {
+    let code = frame.get(HEADER_LENGTH..).and_then(<[u8]>::first_chunk)?;
+    Some(OpCode::from_wire(i32::from_le_bytes(*code)))
+}
+
 /// Takes a message out of its envelope. `frame` is here whole.
 ///
 /// # Errors
