@@ -139,14 +139,6 @@ impl<'f> Plan<'f> {
                         .to_owned(),
                 },
             ),
-            OpCode::Compressed => self.refuse(
-                header,
-                &Refuse {
-                    code: code::FAILED_TO_PARSE,
-                    text: "docward did not agree to compression; take 'compressors' out of the connection string"
-                        .to_owned(),
-                },
-            ),
             other => Step::Close(format!("{other:?} is a legacy opcode, which docward does not pass")),
         }
     }
