@@ -10,7 +10,7 @@ pub mod header;
 pub mod op_msg;
 pub mod op_query;
 
-pub use header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode};
+pub use header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH, OpCode};
 
 /// Why a frame cannot be read. The fault is the sender's; the connection cannot be trusted to be in step
 /// after a [`BadLength`](WireError::BadLength), the other variants leave the frame boundary known.
