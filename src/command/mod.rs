@@ -34,6 +34,8 @@ pub mod code {
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
     /// A rule's rejection.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// A bulkWrite whose results fill its reply, as servers since 8.0 end it.
+    pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
     /// A write that was done, whose answer is not known any more.
     pub const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
     /// A later transaction of the session has begun.
@@ -47,6 +49,7 @@ pub mod code {
             FAILED_TO_PARSE => "FailedToParse",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
+            EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
             _ => "UnknownError",

@@ -93,6 +93,10 @@ impl<'a> Statement<'a> {
         Self { operation, namespace: self.namespace, form: self.form, source: self.source }
     }
 
+    pub fn is_upsert(&self) -> bool {
+        matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
+    }
+
     /// A field that the statement came with beside what it does: "sort", "hint", "collation".
     pub fn option(&self, name: &str) -> Option<Value<'a>> {
         match self.form {
@@ -115,13 +119,42 @@ impl<'a> Statement<'a> {
     }
 
     /// Bytes that [`write`](Self::write) takes at most, but for flags that a rule turned.
-    pub(super) fn written_length(&self) -> usize {
+    pub fn written_length(&self) -> usize {
         let rewritten = match &self.operation {
             Operation::Insert(insert) => insert.document.rewritten_length(),
             Operation::Delete(delete) => delete.filter.rewritten_length(),
             Operation::Update(update) => update.filter.rewritten_length() + update.modification.rewritten_length(),
         };
         self.source.as_bytes().len() + rewritten
+    }
+
+    /// Bytes that [`write`](Self::write) takes.
+    pub fn encoded_length(&self) -> usize {
+        match &self.operation {
+            _ if !self.is_rewritten() => self.source.as_bytes().len(),
+            Operation::Insert(insert) if self.form == Form::Insert => insert.document.as_document().as_bytes().len(),
+            _ => {
+                let mut out = Vec::with_capacity(self.written_length());
+                self.write(&mut out);
+                out.len()
+            }
+        }
+    }
+
+    /// Bytes of the statement as it came; for findAndModify of the whole command body.
+    pub fn source_length(&self) -> usize {
+        self.source.as_bytes().len()
+    }
+
+    /// Bytes of a document that it stores as it is: an inserted one, a replacement.
+    pub fn stored_length(&self) -> Option<usize> {
+        match &self.operation {
+            Operation::Insert(Insert { document })
+            | Operation::Update(Update { modification: Modification::Replacement(document), .. }) => {
+                Some(document.as_document().as_bytes().len())
+            }
+            Operation::Update(_) | Operation::Delete(_) => None,
+        }
     }
 
     /// The statement as an element of its command's array.

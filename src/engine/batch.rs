@@ -7,6 +7,7 @@
 
 mod asking;
 mod conflicts;
+mod limits;
 mod ownership;
 mod sequences;
 mod transaction;
@@ -60,6 +61,12 @@ struct Run {
     /// The next numbers of optimistic sequences, as far as they are known.
     next_numbers: Vec<(crate::rules::RuleId, i64)>,
     attempts: u32,
+}
+
+impl Run {
+    fn of(statements: Vec<usize>) -> Self {
+        Self { statements, next_numbers: Vec::new(), attempts: 0 }
+    }
 }
 
 #[derive(Debug)]
@@ -156,11 +163,15 @@ impl<'f> BatchJob<'f> {
             return self.advance(observations);
         }
         if self.runs.is_none() {
-            let runs = self.plan_runs();
+            self.refuse_oversized(observations);
+            let runs = self.cut(self.plan_runs(), false);
             if self.is_one_command(&runs) {
                 return self.forward();
             }
-            self.runs = Some(runs);
+            self.runs = Some(self.cut(runs, true));
+        }
+        if self.runs.as_ref().is_some_and(|runs| !runs.is_empty()) {
+            self.stop_if_full();
         }
         if self.stopped || self.runs.as_ref().is_none_or(VecDeque::is_empty) {
             return self.conclude();
@@ -172,7 +183,6 @@ impl<'f> BatchJob<'f> {
     }
 
     fn plan_runs(&self) -> VecDeque<Run> {
-        let run = |statements: Vec<usize>| Run { statements, next_numbers: Vec::new(), attempts: 0 };
         let mut runs: VecDeque<Run> = VecDeque::new();
         let mut together: Vec<usize> = Vec::new();
         for index in self.sendable() {
@@ -182,12 +192,12 @@ impl<'f> BatchJob<'f> {
             }
             // A node's parent may stand before it in an unordered batch too.
             if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
-                runs.push_back(run(std::mem::take(&mut together)));
+                runs.push_back(Run::of(std::mem::take(&mut together)));
             }
-            runs.push_back(run(vec![index]));
+            runs.push_back(Run::of(vec![index]));
         }
         if !together.is_empty() {
-            runs.push_back(run(together));
+            runs.push_back(Run::of(together));
         }
         runs
     }
@@ -306,7 +316,7 @@ impl<'f> BatchJob<'f> {
             return;
         }
         if let Some(runs) = &mut self.runs {
-            runs.push_front(Run { statements, next_numbers: Vec::new(), attempts });
+            runs.push_front(Run { attempts, ..Run::of(statements) });
         }
     }
 

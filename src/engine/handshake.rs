@@ -2,10 +2,14 @@
 //! and in every reply to it, so that drivers stay on the proxy and send nothing it cannot read.
 //!
 //! Drivers believe the addresses in the reply, not their connection string (the driver specification
-//! "Server Discovery And Monitoring"). Pure; who the members are is handed in. Next: [`crate::proxy`].
+//! "Server Discovery And Monitoring"). Pure; who the members are is handed in. What is agreed on compression
+//! is kept in [`negotiation`]. Next: [`crate::proxy`].
 
+pub mod negotiation;
+
+use self::negotiation::{COMPRESSION, Negotiation};
 use super::Session;
-use crate::document::{self, Document, Kind, Malformed, Value, Writer, edit};
+use crate::document::{self, Document, Kind, Malformed, Value, Writer};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::{self, Message};
 use crate::wire::op_query::{Query, reply_document};
@@ -50,34 +54,35 @@ impl AddressMap {
     }
 }
 
-/// Takes the compressors out of a hello (compressed messages are not inspected) and leaves the rest byte for
-/// byte; `None` when there is nothing to take out. Notes in `session` who is talking.
+/// Offers in a hello the compressors that docward can read, and leaves the rest byte for byte; `None` when
+/// there is nothing to change. Notes in `session` who is talking.
 ///
 /// # Errors
 /// [`HandshakeError`]: the frame is not to be passed on.
-pub fn rewrite_request(frame: &[u8], session: &mut Session) -> Result<Option<Vec<u8>>, HandshakeError> {
+pub fn rewrite_request(
+    frame: &[u8],
+    session: &mut Session,
+    negotiation: &mut Negotiation,
+) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
             note(hello, session);
-            Ok(hello.get(COMPRESSION).map(|_| with_body(&message, &edit::without(hello, COMPRESSION))))
+            Ok(negotiation.offer(hello).map(|body| with_body(&message, &body)))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
             note(hello, session);
-            Ok(hello.get(COMPRESSION).map(|_| {
-                let inner = edit::without(hello, COMPRESSION);
-                query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })
-            }))
+            Ok(negotiation
+                .offer(hello)
+                .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
         other => Err(HandshakeError::OpCode(other)),
     }
 }
-
-const COMPRESSION: &str = "compression";
 
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
 pub(super) const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
@@ -109,21 +114,25 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
-/// Rewrites the member addresses in a reply to a hello; `None` when it names none (a standalone, a mongos).
-/// A member that `addresses` does not know is hidden: drivers would leave the proxy for it.
+/// Rewrites the member addresses and the compressors in a reply to a hello; `None` when there is nothing to
+/// rewrite. A member that `addresses` does not know is hidden: drivers would leave the proxy for it.
 ///
 /// # Errors
 /// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
-pub fn rewrite_reply(frame: &[u8], addresses: &AddressMap) -> Result<Option<Vec<u8>>, HandshakeError> {
+pub fn rewrite_reply(
+    frame: &[u8],
+    addresses: &AddressMap,
+    negotiation: &mut Negotiation,
+) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
-            let body = rewrite_hello(Document::parse(message.body)?, addresses);
+            let body = rewrite_hello(Document::parse(message.body)?, addresses, negotiation);
             Ok(body.map(|body| with_body(&message, &body)))
         }
         OpCode::Reply => {
             let stored = reply_document(frame)?;
-            let Some(body) = rewrite_hello(Document::parse(stored)?, addresses) else {
+            let Some(body) = rewrite_hello(Document::parse(stored)?, addresses, negotiation) else {
                 return Ok(None);
             };
             // reply_document checked that the document lies behind the fixed fields, and a reply to a
@@ -138,8 +147,10 @@ pub fn rewrite_reply(frame: &[u8], addresses: &AddressMap) -> Result<Option<Vec<
     }
 }
 
-fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap) -> Option<Vec<u8>> {
-    if !reply.elements().any(|field| names_members(field.key)) {
+fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+    let agreed = negotiation.agree(reply);
+    let offered = reply.get(COMPRESSION).is_some();
+    if !offered && agreed.is_empty() && !reply.elements().any(|field| names_members(field.key)) {
         return None;
     }
     let me = reply.get("me").and_then(Value::as_string_bytes);
@@ -153,15 +164,18 @@ fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap) -> Option<Vec<u8>>
                         w.string(field.key, advertised);
                     }
                 }
-                b"compression" => {}
+                key if key == COMPRESSION.as_bytes() => negotiation::write(w, &agreed),
                 _ => w.element(field),
             }
+        }
+        if !offered {
+            negotiation::write(w, &agreed);
         }
     }))
 }
 
 fn names_members(key: &[u8]) -> bool {
-    matches!(key, b"hosts" | b"passives" | b"arbiters" | b"primary" | b"me" | b"compression")
+    matches!(key, b"hosts" | b"passives" | b"arbiters" | b"primary" | b"me")
 }
 
 fn rewrite_list(w: &mut Writer<'_>, key: &[u8], list: Value<'_>, addresses: &AddressMap, me: Option<&[u8]>) {
@@ -222,15 +236,23 @@ mod tests {
         map
     }
 
+    fn request(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
+        rewrite_request(frame, &mut Session::default(), &mut Negotiation::default())
+    }
+
+    fn reply(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
+        rewrite_reply(frame, &addresses(), &mut Negotiation::default())
+    }
+
     #[test]
-    fn compressors_are_taken_out_of_the_request_and_nothing_else() {
+    fn compressors_that_docward_cannot_read_are_not_offered_and_nothing_else_is_changed() {
         let with = doc! {
             "hello": 1, "helloOk": true, "topologyVersion": {"counter": 6i64}, "maxAwaitTimeMS": 10_000, "loadBalanced": true,
-            "compression": ["zlib", "snappy"], "speculativeAuthenticate": {"saslStart": 1}, "$db": "admin",
+            "compression": ["lz4", "zlib", "noop", "snappy"], "speculativeAuthenticate": {"saslStart": 1}, "$db": "admin",
             "$clusterTime": {"clusterTime": bson::Timestamp { time: 1, increment: 2 }},
         };
         let mut without = with.clone();
-        without.remove("compression");
+        without.insert("compression", ["zlib", "snappy"].as_slice());
         for (before, after) in [
             (message(EXHAUST_ALLOWED, &with), message(EXHAUST_ALLOWED, &without)),
             (query(&with), query(&without)),
@@ -239,8 +261,8 @@ mod tests {
                 query(&doc! {"$query": &without, "$readPreference": {}}),
             ),
         ] {
-            assert_eq!(rewrite_request(&before, &mut Session::default()), Ok(Some(after.clone())));
-            assert_eq!(rewrite_request(&after, &mut Session::default()), Ok(None));
+            assert_eq!(request(&before), Ok(Some(after.clone())));
+            assert_eq!(request(&after), Ok(None));
         }
     }
 
@@ -249,7 +271,7 @@ mod tests {
         let hello = doc! {"isMaster": 1, "client": {"application": {"name": "shop"}, "driver": {"name": "x"}}};
         for frame in [message(0, &hello), query(&hello)] {
             let mut session = Session { users: Some(vec![("admin".into(), "bob".into())]), ..Session::default() };
-            assert_eq!(rewrite_request(&frame, &mut session), Ok(None));
+            assert_eq!(rewrite_request(&frame, &mut session, &mut Negotiation::default()), Ok(None));
             assert_eq!(session.app_name.as_deref(), Some("shop"));
             assert_eq!(session.users, Some(vec![("admin".into(), "bob".into())]));
         }
@@ -258,7 +280,12 @@ mod tests {
             app_name: Some("shop".into()),
             ..Session::default()
         };
-        rewrite_request(&message(0, &doc! {"hello": 1, "speculativeAuthenticate": {}}), &mut session).unwrap();
+        rewrite_request(
+            &message(0, &doc! {"hello": 1, "speculativeAuthenticate": {}}),
+            &mut session,
+            &mut Negotiation::default(),
+        )
+        .unwrap();
         assert_eq!((session.users, session.app_name.as_deref()), (None, Some("shop")));
     }
 
@@ -267,34 +294,34 @@ mod tests {
         let before = doc! {
             "topologyVersion": {"counter": 6i64}, "hosts": ["a:27017", "B:27017", "c:27017"], "passives": ["b:27017", "d:27017"],
             "arbiters": ["e:27017"], "setName": "rs0", "isWritablePrimary": false, "secondary": true, "primary": "b:27017",
-            "me": "a:27017", "compression": ["zlib"], "maxWireVersion": 25, "ok": 1.0,
+            "me": "a:27017", "compression": ["zlib", "lz4"], "maxWireVersion": 25, "ok": 1.0,
         };
         let after = doc! {
             "topologyVersion": {"counter": 6i64}, "hosts": ["proxy:1", "proxy:2"], "passives": ["proxy:2"],
             "arbiters": [], "setName": "rs0", "isWritablePrimary": false, "secondary": true, "primary": "proxy:2",
-            "me": "proxy:1", "maxWireVersion": 25, "ok": 1.0,
+            "me": "proxy:1", "compression": ["zlib"], "maxWireVersion": 25, "ok": 1.0,
         };
         for flags in [0, MORE_TO_COME] {
-            assert_eq!(rewrite_reply(&message(flags, &before), &addresses()), Ok(Some(message(flags, &after))));
+            assert_eq!(reply(&message(flags, &before)), Ok(Some(message(flags, &after))));
         }
         let (before, after) = (write_reply(1, 2, &bytes(&before)), write_reply(1, 2, &bytes(&after)));
-        assert_eq!(rewrite_reply(&before, &addresses()), Ok(Some(after)));
+        assert_eq!(reply(&before), Ok(Some(after)));
     }
 
     #[test]
     fn the_member_that_answers_is_the_one_the_client_came_to_whatever_it_calls_itself() {
         let before = doc! {"hosts": ["db.internal:27017"], "primary": "db.internal:27017", "me": "db.internal:27017"};
         let after = doc! {"hosts": ["proxy:1"], "primary": "proxy:1", "me": "proxy:1"};
-        assert_eq!(rewrite_reply(&message(0, &before), &addresses()), Ok(Some(message(0, &after))));
+        assert_eq!(reply(&message(0, &before)), Ok(Some(message(0, &after))));
         let hidden = doc! {"hosts": ["a:27017"], "primary": "c:27017"};
         let shown = doc! {"hosts": ["proxy:1"]};
-        assert_eq!(rewrite_reply(&message(0, &hidden), &addresses()), Ok(Some(message(0, &shown))));
+        assert_eq!(reply(&message(0, &hidden)), Ok(Some(message(0, &shown))));
     }
 
     #[test]
     fn a_reply_without_addresses_stays_as_it_is() {
         let standalone = doc! {"isWritablePrimary": true, "msg": "isdbgrid", "ok": 1.0};
-        assert_eq!(rewrite_reply(&message(0, &standalone), &addresses()), Ok(None));
+        assert_eq!(reply(&message(0, &standalone)), Ok(None));
     }
 
     #[test]
@@ -303,27 +330,27 @@ mod tests {
         frame[16] = 1;
         frame.extend_from_slice(&[0; 4]);
         patch_length(&mut frame);
-        assert_eq!(rewrite_reply(&frame, &addresses()), Err(WireError::ChecksumMismatch.into()));
+        assert_eq!(reply(&frame), Err(WireError::ChecksumMismatch.into()));
         let covered = frame.len() - 4;
         let sum = crc32c::crc32c(&frame[..covered]);
         frame[covered..].copy_from_slice(&sum.to_le_bytes());
         let expected = message(0, &doc! {"hosts": ["proxy:1"], "me": "proxy:1"});
-        assert_eq!(rewrite_reply(&frame, &addresses()), Ok(Some(expected)));
+        assert_eq!(reply(&frame), Ok(Some(expected)));
     }
 
     #[test]
     fn what_cannot_be_read_is_refused() {
         let hello = message(0, &doc! {"hello": 1, "client": {"a": 1}});
         for end in 0..hello.len() {
-            assert!(rewrite_request(&hello[..end], &mut Session::default()).is_err());
-            assert!(rewrite_reply(&hello[..end], &addresses()).is_err());
+            assert!(request(&hello[..end]).is_err());
+            assert!(reply(&hello[..end]).is_err());
         }
         let mut compressed = hello.clone();
         compressed[12..16].copy_from_slice(&2012i32.to_le_bytes());
-        assert_eq!(rewrite_reply(&compressed, &addresses()), Err(HandshakeError::OpCode(OpCode::Compressed)));
+        assert_eq!(reply(&compressed), Err(HandshakeError::OpCode(OpCode::Compressed)));
         let mut inner = hello;
         let at = inner.len() - 10;
         inner[at] = 0x99;
-        assert!(matches!(rewrite_request(&inner, &mut Session::default()), Err(HandshakeError::Document(_))));
+        assert!(matches!(request(&inner), Err(HandshakeError::Document(_))));
     }
 }

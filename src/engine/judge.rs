@@ -20,6 +20,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) statement: Statement<'a>,
     /// Set when it is not sent.
     pub(super) refused: Option<Refused<'r>>,
+    /// The last rule that changed it.
+    pub(super) changed_by: Option<&'r Rule>,
     /// Set when matching nothing is a conflict.
     pub(super) on_no_match: Option<(&'r Rule, Conflict)>,
     /// The rules that want to put a number in.
@@ -115,6 +117,7 @@ fn judge_statement<'r, 'a>(
     let mut judged = Judged {
         statement: statement.clone(),
         refused: None,
+        changed_by: None,
         on_no_match: None,
         sequences: SmallVec::new(),
         procedure: None,
@@ -132,9 +135,13 @@ fn judge_statement<'r, 'a>(
             Verdict::Forward => {}
             Verdict::Rewrite(Rewrite { operation, on_no_match }) => {
                 judged.statement = judged.statement.with(operation);
+                judged.changed_by = Some(rule);
                 judged.on_no_match = judged.on_no_match.or(on_no_match.map(|conflict| (*rule, conflict)));
             }
-            Verdict::Allocate => judged.sequences.push(rule),
+            Verdict::Allocate => {
+                judged.changed_by = Some(rule);
+                judged.sequences.push(rule);
+            }
             // Of the patterns with procedures one rule speaks for a namespace.
             Verdict::Procedure(procedure) => judged.procedure = Some((rule, procedure)),
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}

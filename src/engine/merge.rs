@@ -4,10 +4,10 @@
 use super::allocation::is_duplicate_key;
 use super::judge::Refused;
 use super::refusal;
-use crate::command::{Command, Form, Namespace, Reply, Statement, error_reply};
+use crate::command::{Command, Form, Namespace, Reply, Statement, code, error_reply};
 use crate::document::{CowDocument, Document, OwnedValue, Value, Writer};
 use crate::patterns::filter::equality;
-use crate::wire::op_msg;
+use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
 /// What has come back for the client's statements so far.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub(super) struct Tally {
     results: Vec<(usize, CowDocument<'static>)>,
     /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
     write_concern_error: Option<CowDocument<'static>>,
+    /// Bytes of `upserted` and `results`.
+    result_length: usize,
     retried: Vec<i32>,
     /// The fields of the last reply that are about the server rather than the statements.
     server_fields: Option<CowDocument<'static>>,
@@ -38,6 +40,8 @@ const WRITE_CONCERN_FIELDS: [&[u8]; 2] = [b"writeConcernError", b"errorLabels"];
 /// Bytes of errors in one reply that keep their text; those behind them keep their code. mongod has the same
 /// bound: 100,000 errors with their texts would be larger than a document, and than a message, may be.
 const MAX_ERROR_BYTES: usize = 1 << 20;
+/// Bytes of an array's entry around an upserted `_id` or a result, at most.
+const ENTRY_LENGTH: usize = 32;
 
 impl Tally {
     /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
@@ -53,6 +57,7 @@ impl Tally {
         for entry in upserted.values().filter_map(Value::as_document) {
             let index = place(entry, "index").and_then(|place| statements.get(place));
             if let (Some(index), Some(id)) = (index, entry.get("_id")) {
+                self.result_length += id.bytes.len() + ENTRY_LENGTH;
                 self.upserted.push((*index, id.into()));
             }
         }
@@ -65,6 +70,7 @@ impl Tally {
             let results = first_batch(reply).values().filter_map(Value::as_document);
             for result in results.filter(|result| !is_error(*result)) {
                 if let Some(index) = place(result, "idx").and_then(|place| statements.get(place)) {
+                    self.result_length += result.as_bytes().len() + ENTRY_LENGTH;
                     self.results.push((*index, without_index(result)));
                 }
             }
@@ -104,8 +110,35 @@ impl Tally {
         self.errors.push((index, error));
     }
 
-    /// The client's reply.
+    /// Bytes of successful results so far.
+    pub(super) fn result_length(&self) -> usize {
+        self.result_length
+    }
+
+    /// Adds the error for a statement that was not sent, because there would be no room to say what came of it.
+    pub(super) fn fail_unsent(&mut self, index: usize) {
+        let error = CowDocument::build(|w| {
+            w.int32("code", code::EXCEEDED_MEMORY_LIMIT);
+            w.string(
+                "errmsg",
+                "docward did not send this statement: the results of those before it fill the reply. Send it in \
+                 another batch.",
+            );
+        });
+        self.errors.push((index, error));
+    }
+
+    /// The client's reply, or an error where the server's results do not fit into one.
     pub(super) fn reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
+        let reply = self.merged_reply(command, form);
+        if reply.len() <= MAX_COMMAND_DOCUMENT_LENGTH {
+            return reply;
+        }
+        let text = "docward: the statements were sent, but their results are larger than a reply may be";
+        error_reply(command.message.header, code::EXCEEDED_MEMORY_LIMIT, text, |_| {})
+    }
+
+    fn merged_reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
         self.errors.sort_by_key(|(index, _)| *index);
         self.upserted.sort_by_key(|(index, _)| *index);
         let response_to = command.message.header.request_id;

@@ -18,7 +18,7 @@ use crate::command::{
 use crate::document::{Document, Kind, OwnedValue, Value, Writer};
 use crate::patterns::{CommandVerdict, Rejection, Rule, RuleSet, WholeCommand};
 use crate::rules::{Mode, Unguardable};
-use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 
 /// What the caller is to do next.
@@ -136,14 +136,6 @@ impl<'f> Plan<'f> {
                 &Refuse {
                     code: code::UNSUPPORTED_OP_QUERY_COMMAND,
                     text: "docward takes only the hello handshake by OP_QUERY; use a driver that sends OP_MSG"
-                        .to_owned(),
-                },
-            ),
-            OpCode::Compressed => self.refuse(
-                header,
-                &Refuse {
-                    code: code::FAILED_TO_PARSE,
-                    text: "docward did not agree to compression; take 'compressors' out of the connection string"
                         .to_owned(),
                 },
             ),
@@ -302,7 +294,16 @@ impl<'f> Plan<'f> {
                     self.observations.note(rule, &namespace, Said::Warn, &warning.reason);
                 }
                 // Reads with fields added are too many to count as news.
-                (CommandVerdict::Set(key, value), Stance::Enforce) => changes.push((key, value)),
+                (CommandVerdict::Set(key, value), Stance::Enforce) if fits(command, key, &value) => {
+                    changes.push((key, value));
+                }
+                (CommandVerdict::Set(key, _), Stance::Enforce) => {
+                    let reason = format!("there is no room in it for the field '{key}' that the rule adds");
+                    self.observations.note(rule, &namespace, Said::Reject, &reason);
+                    let rejection = Rejection::new(reason, "Make the command smaller.");
+                    let refused = Refused { rule, rejection };
+                    return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
+                }
                 (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), ""),
                 (CommandVerdict::Reject(rejection), stance) => {
                     self.observations.note(rule, &namespace, stance.rejects(), &rejection.reason);
@@ -358,6 +359,14 @@ impl<'f> Plan<'f> {
         }
         Ok(forward)
     }
+}
+
+/// Whether a command's body has room for another field.
+fn fits(command: &Command<'_>, key: &str, value: &OwnedValue) -> bool {
+    /// Kind and terminator of a field; other rules' fields of a few bytes.
+    const AROUND: usize = 2 + 64;
+    let added = key.len() + value.as_value().bytes.len() + AROUND;
+    command.body.as_bytes().len() + added <= MAX_COMMAND_DOCUMENT_LENGTH
 }
 
 /// `ok: 0` with `errInfo`, for a command without statements.

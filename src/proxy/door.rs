@@ -9,6 +9,7 @@ use super::observations::Observations;
 use super::topology::Topology;
 use crate::engine::handshake::AddressMap;
 use crate::service::Service;
+use crate::wire::compressed::Method;
 
 /// One listener's view: which member is behind it, and what its sessions need.
 pub(super) struct Door<P> {
@@ -19,6 +20,8 @@ pub(super) struct Door<P> {
     pub(super) rules: Arc<ArcSwap<P>>,
     pub(super) service: Arc<dyn Service>,
     pub(super) observations: Arc<Observations>,
+    /// What the upstream is offered, whatever the client speaks; `None`: what the client offers.
+    pub(super) compressors: Option<Arc<[Method]>>,
 }
 
 impl<P> Door<P> {

@@ -11,12 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::end::{End, UpstreamFault};
 use super::outbox::{poll_read, with_read_buffer};
-use super::owed::{Treatment, more_to_come};
+use super::owed::more_to_come;
 use super::policy::{Policy, Steps};
-use super::relay::Relay;
+use super::relay::{Relay, pack, unpack};
 use super::splitter::{Class, Part, Splitter};
+use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{Input, Now, Step};
+use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::{Header, OpCode};
 
 impl<C, U, P> Relay<C, U, P>
@@ -25,11 +27,13 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
     P: Policy,
 {
-    /// Judges `frame`; what is left to send when this returns is in the outboxes.
+    /// Judges `frame`; what is left to send when this returns is in the outboxes. A compressed one is judged as
+    /// what is in it, and that, not what came, is sent on.
     ///
     /// # Errors
     /// [`End`]: either side went away, or the plan closes the connection.
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let (frame, came) = self.opened(frame)?;
         let rules = self.door.rules.load_full();
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
@@ -56,20 +60,41 @@ where
         };
         drop(plan);
         match last {
-            Step::ForwardOriginal { expects_reply } => self.forward(frame, expects_reply),
-            Step::Forward { message, expects_reply } => self.forward(message, expects_reply),
-            Step::Reply(message) => self.to_client.push(message),
+            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply),
+            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply),
+            Step::Reply(message) => self.to_client.push(pack(message.into(), came).into_owned()),
             Step::Close(reason) => return Err(End::Judged(reason)),
             Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => {}
         }
         Ok(())
     }
 
-    fn forward(&mut self, message: Vec<u8>, expects_reply: bool) {
-        if expects_reply && let Ok(Some(header)) = Header::parse(&message) {
-            self.owed.push(header.request_id, Treatment::Forward);
+    /// The message out of its envelope. One that cannot be taken out is answered, and then the connection is
+    /// closed: whether its sender waits for an answer is not known.
+    fn opened(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
+        let Ok(outer) = Header::of_frame(&frame) else { return Ok((frame, None)) };
+        if outer.op_code != OpCode::Compressed {
+            return Ok((frame, None));
         }
-        self.to_upstream.push(message);
+        let opened = match unpack(&frame) {
+            Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
+                Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
+            }
+            Ok((message, compressor)) => Ok((message.into_owned(), compressor)),
+            Err(error) => Err(error.to_string()),
+        };
+        opened.map_err(|text| {
+            let op_code = inner_op_code(&frame).unwrap_or(OpCode::Msg);
+            let header = Header { op_code, ..outer };
+            self.to_client.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
+            End::Judged(text)
+        })
+    }
+
+    fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) {
+        let Ok(header) = Header::of_frame(&message) else { return self.to_upstream.push(message) };
+        let message = self.converted(&header, message.into(), came, expects_reply);
+        self.to_upstream.push(message.into_owned());
     }
 
     async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {

@@ -14,6 +14,7 @@ mod relay;
 mod server;
 mod session;
 mod socket;
+mod sorting;
 mod splitter;
 mod topology;
 mod upstream;

@@ -1,10 +1,12 @@
 //! One client connection with its one upstream connection: a poll state machine that moves bytes both ways.
 //!
 //! A message no rule concerns costs one read and one write. Frames stream through as they come; only what
-//! must be judged or rewritten is collected. Both directions run in one task and never wait for one another;
+//! must be judged, rewritten or converted is collected. Both directions run in one task and never wait for one another;
 //! a direction is not read while its output waits, so memory stays bounded. It must not know what a rule is.
-//! Judged messages are carried out in [`super::judge`], a session's life is in [`super::session`].
+//! Frames are told apart in [`super::sorting`], judged messages are carried out in [`super::judge`], a session's
+//! life is in [`super::session`].
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,16 +18,17 @@ use super::end::{ClientFault, End, UpstreamFault};
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
-use super::splitter::{Class, Part, Splitter};
+use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
+use super::splitter::{Part, Splitter};
+use crate::engine::Session;
+use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::{rewrite_reply, rewrite_request};
-use crate::engine::{Session, Triage};
-use crate::wire::Header;
+use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
+use crate::wire::{Header, OpCode, WireError};
 
 /// Replies owed at which the client is not read on: an upstream that takes requests without answering must
 /// not make us remember them without end. Drivers have one request at a time under way.
 const MAX_OWED: usize = 1024;
-/// Bytes of a hello or of its reply; real ones have a few thousand.
-const MAX_HELLO_LENGTH: usize = 1 << 20;
 
 /// What the relay cannot do while it is polled.
 #[derive(Debug)]
@@ -42,13 +45,6 @@ enum Progress {
     Idle,
 }
 
-/// Requests that must be here whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    Hello,
-    Judge,
-}
-
 /// Both sockets and what is under way between them.
 #[derive(Debug)]
 pub(super) struct Relay<C, U, P> {
@@ -60,8 +56,9 @@ pub(super) struct Relay<C, U, P> {
     /// Close as soon as nothing is under way.
     pub(super) draining: bool,
     pub(super) session: Session,
+    pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
-    replies: Splitter<()>,
+    replies: Splitter<Reply>,
     pub(super) to_upstream: Outbox,
     pub(super) to_client: Outbox,
     pub(super) owed: OwedReplies,
@@ -83,10 +80,11 @@ where
         Self {
             client,
             upstream,
-            door,
             local,
             draining: false,
             session,
+            negotiation: Negotiation::new(door.compressors.clone()),
+            door,
             requests: Splitter::new(),
             replies: Splitter::new(),
             to_upstream: Outbox::default(),
@@ -221,26 +219,13 @@ where
         let mut run = 0;
         loop {
             let before = bytes.len() - rest.len();
-            let part = self.requests.next(&mut rest, |header, head| {
-                let triage = rules.triage(head);
-                if let Triage::Authenticate { .. } = triage {
-                    self.session.users = None;
-                }
-                match triage {
-                    // Triage tells about every whole frame; should it not, the frame is judged, never waved through.
-                    Triage::More if head.len() == header.length => Ok(Class::Whole(Request::Judge)),
-                    Triage::More => Ok(Class::More),
-                    Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
-                        if expects_reply {
-                            self.owed.push(header.request_id, Treatment::Forward);
-                        }
-                        Ok(Class::Stream)
-                    }
-                    Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
-                    Triage::Hello => Ok(Class::Whole(Request::Hello)),
-                    Triage::Judge => Ok(Class::Whole(Request::Judge)),
-                }
-            });
+            let mut sorter = Requests {
+                rules: &**rules,
+                session: &mut self.session,
+                owed: &mut self.owed,
+                negotiation: &self.negotiation,
+            };
+            let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -248,23 +233,62 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 Part::Release(held) => self.send_upstream(cx, &held)?,
-                Part::Whole(Request::Hello, frame) => self.forward_hello(cx, &frame)?,
-                Part::Whole(Request::Judge, frame) => {
-                    self.judged = Some(frame);
-                    return Ok(run);
+                Part::Whole(request, frame) => {
+                    let sent = match request {
+                        Request::Hello => self.forward_hello(cx, &frame)?,
+                        Request::Convert => self.forward_converted(cx, &frame)?,
+                        Request::Judge => false,
+                    };
+                    // What cannot be taken out of its envelope is refused where messages are judged.
+                    if !sent {
+                        self.judged = Some(frame);
+                        return Ok(run);
+                    }
                 }
                 Part::Starved | Part::Stream => return Ok(run),
             }
         }
     }
 
-    fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<(), End> {
-        let rewritten = rewrite_request(frame, &mut self.session).map_err(ClientFault::from)?;
-        let header = Header::of_frame(frame).map_err(ClientFault::from)?;
-        if !more_to_come(&header, frame) {
-            self.owed.push(header.request_id, Treatment::Hello);
+    /// False when it cannot be read: then nothing has been sent.
+    fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
+        let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
+        let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
+        let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
+        if !more_to_come(&header, &frame) {
+            self.owed.push(header.request_id, Treatment::Hello(came));
         }
-        self.send_upstream(cx, rewritten.as_deref().unwrap_or(frame))
+        self.send_upstream(cx, rewritten.as_deref().unwrap_or(&frame))?;
+        Ok(true)
+    }
+
+    /// False when it cannot be read: then nothing has been sent.
+    fn forward_converted(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
+        let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
+        let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
+        let expects_reply = !more_to_come(&header, &frame);
+        let message = self.converted(&header, frame, came, expects_reply);
+        self.send_upstream(cx, &message)?;
+        Ok(true)
+    }
+
+    /// A plain message in the form it goes upstream in, for a client that sent it compressed by `came`. Its
+    /// reply is owed from now on, if there will be one.
+    pub(super) fn converted<'f>(
+        &mut self,
+        header: &Header,
+        frame: Cow<'f, [u8]>,
+        came: Option<Compressor>,
+        expects_reply: bool,
+    ) -> Cow<'f, [u8]> {
+        let method = self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_packed(header, &frame));
+        let packed = method.and_then(|method| compress(&frame, method));
+        let goes = method.map(|method| method.compressor).filter(|_| packed.is_some());
+        if expects_reply {
+            let treatment = if goes == came { Treatment::Forward } else { Treatment::Convert(came) };
+            self.owed.push(header.request_id, treatment);
+        }
+        packed.map_or(frame, Cow::Owned)
     }
 
     fn send_upstream(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
@@ -288,16 +312,7 @@ where
         let mut run = 0;
         loop {
             let before = bytes.len() - rest.len();
-            let part = self.replies.next(&mut rest, |header, head| {
-                Ok::<_, UpstreamFault>(match self.owed.answer(header, head)? {
-                    None => Class::More,
-                    Some(Treatment::Forward) => Class::Stream,
-                    Some(Treatment::Hello) if header.length > MAX_HELLO_LENGTH => {
-                        return Err(UpstreamFault::HelloTooLong(header.length));
-                    }
-                    Some(Treatment::Hello) => Class::Whole(()),
-                })
-            });
+            let part = self.replies.next(&mut rest, |header, head| sort_reply(&mut self.owed, header, head));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -305,10 +320,15 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
-                Part::Whole((), frame) => {
+                Part::Whole(Reply::Hello(goes), frame) => {
                     let addresses = self.door.addresses(self.local);
-                    let rewritten = rewrite_reply(&frame, &addresses).map_err(UpstreamFault::from)?;
-                    self.send_client(cx, rewritten.as_deref().unwrap_or(&frame))?;
+                    let rewritten =
+                        rewrite_reply(&frame, &addresses, &mut self.negotiation).map_err(UpstreamFault::from)?;
+                    self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
+                }
+                Part::Whole(Reply::Convert(goes), frame) => {
+                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
+                    self.send_client(cx, &pack(frame, goes))?;
                 }
                 Part::Starved | Part::Stream => return Ok(()),
             }
@@ -318,6 +338,20 @@ where
     fn send_client(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
         self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientBroke)
     }
+}
+
+/// A message out of its envelope, if it is in one, and the compressor it came by.
+pub(super) fn unpack(frame: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compressor>), WireError> {
+    if Header::of_frame(frame)?.op_code != OpCode::Compressed {
+        return Ok((Cow::Borrowed(frame), None));
+    }
+    let envelope = Envelope::parse(frame)?;
+    Ok((Cow::Owned(decompress(frame)?), envelope.map(|envelope| envelope.compressor)))
+}
+
+/// A message for the client, compressed as its request was.
+pub(super) fn pack(frame: Cow<'_, [u8]>, compressor: Option<Compressor>) -> Cow<'_, [u8]> {
+    compressor.and_then(|compressor| compress(&frame, compressor.into())).map_or(frame, Cow::Owned)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::upstream::{Address, Upstream};
 use super::{session, socket};
 use crate::engine::{OwnSession, Session};
 use crate::service::Service;
+use crate::wire::compressed::Method;
 
 /// How long busy connections may take to finish when docward shuts down.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ pub struct Proxy<P> {
     rules: Arc<ArcSwap<P>>,
     service: Arc<dyn Service>,
     observations: Arc<Observations>,
+    compressors: Option<Arc<[Method]>>,
 }
 
 /// A listener could not be opened.
@@ -69,7 +71,16 @@ impl<P: Policy> Proxy<P> {
             addresses.push(address);
         }
         let topology = Arc::new(Topology::new(config.advertise, members, addresses));
-        Ok(Self { listeners, topology, incomplete: !answered, rules, service, observations: Arc::default() })
+        let compressors = config.upstream.compressors.map(Arc::from);
+        Ok(Self {
+            listeners,
+            topology,
+            incomplete: !answered,
+            rules,
+            service,
+            observations: Arc::default(),
+            compressors,
+        })
     }
 
     /// The addresses listened on, the first member's first.
@@ -93,6 +104,7 @@ impl<P: Policy> Proxy<P> {
                 rules: self.rules.clone(),
                 service: self.service.clone(),
                 observations: self.observations.clone(),
+                compressors: self.compressors.clone(),
             });
             accepting.spawn(accept(listener, door, drained.clone()));
         }

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::document::{Document, Value, Writer};
+use crate::wire::compressed::{Compressor, Method};
 use crate::wire::op_msg::{self, Message};
 use crate::wire::{HEADER_LENGTH, Header};
 
@@ -36,6 +37,8 @@ pub struct Upstream {
     pub seeds: Vec<Address>,
     /// `directConnection=true`: only the first seed, whatever its set.
     pub direct: bool,
+    /// `compressors=`, the best first; `None` when it says nothing of them.
+    pub compressors: Option<Vec<Method>>,
 }
 
 /// Why a connection string cannot be used; the text says what to write instead.
@@ -72,7 +75,20 @@ impl Upstream {
             return Err(UpstreamError::Tls);
         }
         let seeds = options.hosts.into_iter().map(Address::from_driver).collect::<Result<_, _>>()?;
-        Ok(Self { seeds, direct: options.direct_connection == Some(true) })
+        let compressors = options.compressors.map(|list| list.iter().filter_map(method).collect());
+        Ok(Self { seeds, direct: options.direct_connection == Some(true), compressors })
+    }
+}
+
+fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {
+    use mongodb::options::Compressor as Known;
+    match *compressor {
+        Known::Snappy => Some(Compressor::Snappy.into()),
+        Known::Zlib { level } => {
+            Some(Method { compressor: Compressor::Zlib, level: level.and_then(|level| level.try_into().ok()) })
+        }
+        Known::Zstd { level } => Some(Method { compressor: Compressor::Zstd, level }),
+        _ => None,
     }
 }
 
@@ -181,6 +197,12 @@ mod tests {
         assert_eq!(upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:27017", "b:7"]);
         assert!(!upstream.direct);
         assert!(Upstream::parse("mongodb://a/?directConnection=true").await.unwrap().direct);
+        let list = "mongodb://a/?compressors=zstd,zlib,snappy&zlibCompressionLevel=9";
+        let zlib = Method { compressor: Compressor::Zlib, level: Some(9) };
+        let expected = vec![Compressor::Zstd.into(), zlib, Compressor::Snappy.into()];
+        assert_eq!(Upstream::parse(list).await.unwrap().compressors, Some(expected));
+        assert_eq!(upstream.compressors, None);
+        assert!(matches!(Upstream::parse("mongodb://a/?compressors=lz4").await, Err(UpstreamError::Invalid(_))));
         assert!(matches!(Upstream::parse("mongodb://a/?tls=true").await, Err(UpstreamError::Tls)));
         assert!(matches!(Upstream::parse("a:27017").await, Err(UpstreamError::Invalid(_))));
     }

@@ -12,6 +12,13 @@ pub const HEADER_LENGTH: usize = 16;
 /// the connection on a larger one.
 pub const MAX_MESSAGE_LENGTH: usize = 48_000_000;
 
+/// The largest stored document: `maxBsonObjectSize` of every server since 1.8.
+pub const MAX_DOCUMENT_LENGTH: usize = 16 * 1024 * 1024;
+
+/// The largest document inside a message, be it a command's body or an element of a sequence: mongod's
+/// `BSONObjMaxInternalSize`, which leaves a command 16 KiB around a stored document.
+pub const MAX_COMMAND_DOCUMENT_LENGTH: usize = MAX_DOCUMENT_LENGTH + 16 * 1024;
+
 /// Operation codes of the wire protocol (the manual's "MongoDB Wire Protocol", Opcodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpCode {

@@ -2,13 +2,15 @@
 //!
 //! nom parses whole frames into borrowed slices; nothing here owns a socket, knows a policy or looks
 //! inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
-//! and [`op_query`] take frames apart and put them together. Next floor: [`crate::document`].
+//! and [`op_query`] take frames apart and put them together, [`compressed`] unpacks and packs them.
+//! Next floor: [`crate::document`].
 
+pub mod compressed;
 pub mod header;
 pub mod op_msg;
 pub mod op_query;
 
-pub use header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode};
+pub use header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH, OpCode};
 
 /// Why a frame cannot be read. The fault is the sender's; the connection cannot be trusted to be in step
 /// after a [`BadLength`](WireError::BadLength), the other variants leave the frame boundary known.
@@ -36,4 +38,12 @@ pub enum WireError {
     BadDocumentLength(&'static str),
     #[error("the checksum does not fit the message")]
     ChecksumMismatch,
+    #[error("a compressed message claims {0} bytes of content; 1 to 47,999,984 are possible")]
+    BadUncompressedSize(i32),
+    #[error("compressor {0} is unknown; 1 (snappy), 2 (zlib) and 3 (zstd) are possible")]
+    UnknownCompressor(u8),
+    #[error("a compressed message is compressed once more")]
+    NestedCompression,
+    #[error("a message does not decompress ({0}) to exactly the bytes it claims")]
+    DamagedCompression(&'static str),
 }

@@ -43,8 +43,8 @@ def test_no_answer_to_hello_tells_mongods_address(mongod, docward, command):
     assert mongod.address not in str(hello)
     assert hello["hosts"] == [docward.address]
     assert hello["me"] == hello["primary"] == docward.address
-    # Compression is taken out until docward inspects it; nothing else may be missing or new.
-    assert list(hello) == [key for key in expected if key != "compression"]
+    # Nothing may be missing or new.
+    assert list(hello) == list(expected)
     for key in ("setName", "setVersion", "maxWireVersion", "minWireVersion", "maxBsonObjectSize"):
         assert hello[key] == expected[key]
 

@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 
 use bson::{Document, RawDocumentBuf};
+use flate2::read::{ZlibDecoder, ZlibEncoder};
 
 pub const OP_REPLY: i32 = 1;
 pub const OP_QUERY: i32 = 2004;
@@ -75,6 +76,43 @@ impl Frame {
         body.extend(1i32.to_le_bytes());
         body.extend(document.to_vec().unwrap());
         Frame { request_id: 0, response_to, op_code: OP_REPLY, body }
+    }
+
+    /// This message in an OP_COMPRESSED: 1 is snappy, 2 zlib, 3 zstd.
+    pub fn compressed(&self, compressor: u8) -> Frame {
+        let mut body = self.op_code.to_le_bytes().to_vec();
+        body.extend(i32::try_from(self.body.len()).unwrap().to_le_bytes());
+        body.push(compressor);
+        body.extend(match compressor {
+            1 => snap::raw::Encoder::new().compress_vec(&self.body).unwrap(),
+            2 => {
+                let mut data = Vec::new();
+                ZlibEncoder::new(&self.body[..], flate2::Compression::fast()).read_to_end(&mut data).unwrap();
+                data
+            }
+            3 => zstd::encode_all(&self.body[..], 1).unwrap(),
+            other => panic!("compressor {other}"),
+        });
+        Frame { op_code: OP_COMPRESSED, body, ..*self }
+    }
+
+    /// The compressor of an OP_COMPRESSED, and the message in it; panics when it is none.
+    pub fn decompressed(&self) -> (u8, Frame) {
+        assert_eq!(self.op_code, OP_COMPRESSED, "not an OP_COMPRESSED");
+        let field = |at: usize| i32::from_le_bytes(self.body[at..at + 4].try_into().unwrap());
+        let (compressor, data) = (self.body[8], &self.body[9..]);
+        let body = match compressor {
+            1 => snap::raw::Decoder::new().decompress_vec(data).unwrap(),
+            2 => {
+                let mut body = Vec::new();
+                ZlibDecoder::new(data).read_to_end(&mut body).unwrap();
+                body
+            }
+            3 => zstd::decode_all(data).unwrap(),
+            other => panic!("compressor {other}"),
+        };
+        assert_eq!(body.len(), usize::try_from(field(4)).unwrap(), "not the size it claims");
+        (compressor, Frame { op_code: field(0), body, ..*self })
     }
 
     /// The document of an OP_REPLY.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
-use crate::engine::{Input, Now, Observation, Step};
+use crate::engine::{Input, Now, Observation, Step, Triage};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
 use crate::proxy::session;
@@ -20,7 +20,10 @@ use crate::proxy::topology::{Member, Topology};
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
 use crate::wire::OpCode;
+use crate::wire::compressed::Method;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
+
+mod compressed;
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const SOON: Duration = Duration::from_secs(5);
@@ -106,7 +109,7 @@ fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -
     writer.finish()
 }
 
-fn relay<C, U>(client: C, upstream: U) -> Relay<C, U, Script>
+fn relay<C, U>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
@@ -118,6 +121,7 @@ where
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
+        compressors,
     };
     Relay::new(client, upstream, Arc::new(door), LOCAL, Session::default())
 }
@@ -131,12 +135,16 @@ struct Ends {
 }
 
 fn start(pipe: usize) -> Ends {
+    start_with(pipe, None)
+}
+
+fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (client, near_client) = duplex(pipe);
     let (upstream, near_upstream) = duplex(pipe);
     let (shutdown, receiver) = watch::channel(false);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
-        session::run(relay(near_client, near_upstream), receiver).await;
+        session::run(relay(near_client, near_upstream, compressors), receiver).await;
         drop(sender);
     });
     Ends { client, upstream, shutdown, session }
@@ -167,7 +175,7 @@ async fn assert_silent(stream: &mut DuplexStream) {
 
 #[tokio::test]
 async fn what_goes_through_is_cut_nowhere_and_keeps_its_order() {
-    let body = doc! {"hello": 1, "compression": ["zlib"], "$db": "admin"};
+    let body = doc! {"hello": 1, "compression": ["lz4", "zlib"], "$db": "admin"};
     let requests = [
         frame(1, 0, 0, b"first"),
         hello(2, 0, 0, &body),
@@ -177,7 +185,7 @@ async fn what_goes_through_is_cut_nowhere_and_keeps_its_order() {
     ];
     let upstream_sees = [
         frame(1, 0, 0, b"first"),
-        hello(2, 0, 0, &doc! {"hello": 1, "$db": "admin"}),
+        hello(2, 0, 0, &doc! {"hello": 1, "compression": ["zlib"], "$db": "admin"}),
         frame(3, 0, 0, b"other"),
         frame(5, 0, 0, b"last"),
     ];
@@ -325,7 +333,7 @@ async fn a_client_that_does_not_read_is_not_read_either() {
 async fn nothing_is_kept_when_nothing_is_under_way() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
-    let mut relay = relay(near_client, near_upstream);
+    let mut relay = relay(near_client, near_upstream, None);
     for request in [hello(1, 0, 0, &doc! {"hello": 1}), frame(1, 0, 0, &[b'x'; 1000])] {
         for piece in request.chunks(7) {
             client.write_all(piece).await.unwrap();
@@ -351,7 +359,7 @@ async fn an_idle_session_is_small() {
         tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
     };
     let (_shutdown, receiver) = watch::channel(false);
-    let session = session::run(relay(stream().await, stream().await), receiver);
+    let session = session::run(relay(stream().await, stream().await, None), receiver);
     let size = size_of_val(&session);
     assert!(size < 1536, "a session's task has {size} bytes");
 }

@@ -1,0 +1,241 @@
+//! The beginning of a compressed message, out of the first bytes of its frame: enough to tell whether it may
+//! stream through, without the memory that the whole would take.
+//!
+//! zlib and zstd are asked to stop early. Their libraries' counterpart for snappy is only for whole blocks, so
+//! its block format (the project's `format_description.txt`) is read here.
+
+use flate2::{Decompress, FlushDecompress, Status};
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+use super::{Compressor, DATA_AT, Envelope};
+use crate::wire::{HEADER_LENGTH, WireError};
+
+/// The largest window a zstd frame may want when it is read piece by piece: the format's own recommendation
+/// (RFC 8878, 3.1.1.1.2). Reading takes as much memory as the window. Messages that want more are read whole.
+const WINDOW_LOG_MAX: u32 = 23;
+
+/// How far to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// At most this many bytes of the content.
+    UpTo(usize),
+    /// At most this many; if the frame is here whole, the rest is read too, without keeping it, to see that the
+    /// message is exactly what it claims.
+    Checked(usize),
+}
+
+/// The message's own header and the beginning of its content, by the first bytes of an OP_COMPRESSED frame.
+/// It is shorter than asked for where `head` does not hold more.
+///
+/// # Errors
+/// Any [`WireError`]: whether the message is to be refused is for [`decompress`](super::decompress) to say.
+pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
+    let envelope = Envelope::parse(head)?.ok_or(WireError::Truncated("the OP_COMPRESSED"))?;
+    let whole = crate::wire::Header::of_frame(head).is_ok();
+    let (limit, check) = match depth {
+        Depth::UpTo(limit) => (limit, false),
+        Depth::Checked(limit) => (limit, whole),
+    };
+    let data = head.get(DATA_AT..).unwrap_or_default();
+    let content = envelope.header.length - HEADER_LENGTH;
+    let mut message = envelope.start(limit.min(content));
+    let room = message.get_mut(HEADER_LENGTH..).unwrap_or_default();
+    let check = check.then_some(content);
+    let written = match envelope.compressor {
+        Compressor::Snappy => Snappy::read(data, content, room, check.is_some()),
+        Compressor::Zlib => read(Decompress::new(true), data, room, check),
+        Compressor::Zstd => zstd_decoder().and_then(|decoder| read(decoder, data, room, check)),
+    };
+    let written = written.ok_or(WireError::DamagedCompression(envelope.compressor.name()))?;
+    message.truncate(HEADER_LENGTH + written);
+    Ok(message)
+}
+
+/// How many bytes of a frame, if it has as many, are sure to hold the beginning that is asked for: zstd tells
+/// nothing before a whole block of up to 128 KiB is there.
+pub fn peek_length(compressor: Compressor, limit: usize) -> usize {
+    const BLOCK: usize = 128 * 1024;
+    /// Frame and block headers; what bytes that do not get smaller grow by.
+    const OVERHEAD: usize = 1024;
+    let content = if compressor == Compressor::Zstd { BLOCK.max(limit) } else { limit };
+    DATA_AT + content + OVERHEAD
+}
+
+/// What one step of a decoder did.
+struct Run {
+    read: usize,
+    written: usize,
+    /// All that was compressed is out.
+    ended: bool,
+}
+
+/// A decoder that can stop anywhere.
+trait Decode {
+    /// `None`: the data is damaged.
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run>;
+}
+
+impl Decode for Decompress {
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run> {
+        let (read, written) = (self.total_in(), self.total_out());
+        let status = self.decompress(data, room, FlushDecompress::None).ok()?;
+        Some(Run {
+            read: usize::try_from(self.total_in() - read).ok()?,
+            written: usize::try_from(self.total_out() - written).ok()?,
+            ended: status == Status::StreamEnd,
+        })
+    }
+}
+
+impl Decode for Decoder<'static> {
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run> {
+        let (mut input, mut output) = (InBuffer::around(data), OutBuffer::around(room));
+        let hint = Operation::run(self, &mut input, &mut output).ok()?;
+        Some(Run { read: input.pos(), written: output.pos(), ended: hint == 0 })
+    }
+}
+
+fn zstd_decoder() -> Option<Decoder<'static>> {
+    let mut decoder = Decoder::new().ok()?;
+    decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).ok()?;
+    Some(decoder)
+}
+
+/// Fills `room` as far as `data` goes; with `check` goes on to see that there are exactly so many bytes.
+fn read(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Option<usize>) -> Option<usize> {
+    let mut filled = 0;
+    let mut ended = false;
+    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let run = decoder.run(data, rest)?;
+        filled += run.written;
+        ended = run.ended;
+        data = data.get(run.read..)?;
+        if run.read == 0 && run.written == 0 {
+            break;
+        }
+    }
+    let Some(content) = check else { return Some(filled) };
+    let mut total = filled;
+    let mut sink = [0; 4096];
+    // Once more at the end, because all content can be out before the end was seen.
+    while total <= content && !(ended && data.is_empty()) {
+        let run = decoder.run(data, &mut sink)?;
+        total += run.written;
+        ended = run.ended;
+        data = data.get(run.read..)?;
+        if run.read == 0 && run.written == 0 {
+            break;
+        }
+    }
+    (ended && data.is_empty() && total == content).then_some(filled)
+}
+
+/// Snappy's block format, of which only the beginning is kept.
+struct Snappy<'d, 'r> {
+    data: &'d [u8],
+    room: &'r mut [u8],
+    /// Bytes that are out, kept or not.
+    produced: usize,
+}
+
+/// One element of a block.
+enum Element<'d> {
+    Literal { length: usize, here: &'d [u8] },
+    Copy { offset: usize, length: usize },
+}
+
+impl<'d> Snappy<'d, '_> {
+    fn read(data: &'d [u8], content: usize, room: &mut [u8], check: bool) -> Option<usize> {
+        let mut snappy = Snappy { data, room, produced: 0 };
+        if snappy.preamble()? != content {
+            return None;
+        }
+        while !snappy.data.is_empty() && (check || snappy.produced < snappy.room.len()) {
+            let Some(element) = snappy.element()? else { break };
+            let complete = match element {
+                Element::Literal { length, here } => {
+                    snappy.literal(here);
+                    here.len() == length
+                }
+                Element::Copy { offset, length } => {
+                    snappy.copy(offset, length)?;
+                    true
+                }
+            };
+            if snappy.produced > content || (check && !complete) {
+                return None;
+            }
+        }
+        let right = !check || (snappy.data.is_empty() && snappy.produced == content);
+        right.then_some(snappy.produced.min(snappy.room.len()))
+    }
+
+    /// The length of all that was compressed, as a varint of 32 bits.
+    fn preamble(&mut self) -> Option<usize> {
+        let mut value = 0u64;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return usize::try_from(u32::try_from(value).ok()?).ok();
+            }
+        }
+        None
+    }
+
+    /// The next element; `Some(None)` when its tag is not here whole.
+    #[expect(clippy::option_option, reason = "damaged, or not here")]
+    fn element(&mut self) -> Option<Option<Element<'d>>> {
+        let Some(tag) = self.byte() else { return Some(None) };
+        let upper = usize::from(tag >> 2);
+        let extra = match (tag & 3, upper) {
+            (0, 60..) => upper - 59,
+            (0, _) => 0,
+            (1, _) => 1,
+            (2, _) => 2,
+            _ => 4,
+        };
+        let Some((number, rest)) = self.data.split_at_checked(extra) else {
+            self.data = &[];
+            return Some(None);
+        };
+        self.data = rest;
+        let number = number.iter().rev().fold(0, |number, byte| (number << 8) | usize::from(*byte));
+        Some(Some(match tag & 3 {
+            0 => {
+                let length = if extra == 0 { upper } else { number }.checked_add(1)?;
+                let (here, rest) = self.data.split_at(length.min(self.data.len()));
+                self.data = rest;
+                Element::Literal { length, here }
+            }
+            1 => Element::Copy { length: (upper & 7) + 4, offset: ((upper >> 3) << 8) | number },
+            _ => Element::Copy { length: upper + 1, offset: number },
+        }))
+    }
+
+    fn literal(&mut self, bytes: &[u8]) {
+        let room = self.room.get_mut(self.produced..).unwrap_or_default();
+        room.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        self.produced += bytes.len();
+    }
+
+    /// Repeats what lies `offset` bytes back; it may reach into what it writes itself.
+    fn copy(&mut self, offset: usize, length: usize) -> Option<()> {
+        let from = self.produced.checked_sub(offset).filter(|_| offset > 0)?;
+        for step in 0..length {
+            let Some(byte) = self.room.get(from + step).copied() else { break };
+            match self.room.get_mut(self.produced + step) {
+                Some(to) => *to = byte,
+                None => break,
+            }
+        }
+        self.produced += length;
+        Some(())
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.data.split_first()?;
+        self.data = rest;
+        Some(*first)
+    }
+}
