@@ -6,6 +6,7 @@ mod connection;
 mod repair;
 mod reset_clock;
 mod serve;
+mod values;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;

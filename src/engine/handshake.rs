@@ -4,8 +4,8 @@
 //! Drivers believe the addresses in the reply, not their connection string (the driver specification
 //! "Server Discovery And Monitoring"). Pure; who the members are is handed in. Next: [`crate::proxy`].
 
-use super::Session;
-use crate::document::{self, Document, Kind, Malformed, Value, Writer, edit};
+use super::{Session, authentication};
+use crate::document::{self, Document, Element, Kind, Malformed, Value, Writer};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::{self, Message};
 use crate::wire::op_query::{Query, reply_document};
@@ -50,8 +50,8 @@ impl AddressMap {
     }
 }
 
-/// Takes the compressors out of a hello (compressed messages are not inspected) and leaves the rest byte for
-/// byte; `None` when there is nothing to take out. Notes in `session` who is talking.
+/// Takes out of a hello the compressors (compressed messages are not inspected) and a login by certificate
+/// (see [`super::authentication`]), and leaves the rest byte for byte; `None` when there is nothing to take out. Notes in `session` who is talking.
 ///
 /// # Errors
 /// [`HandshakeError`]: the frame is not to be passed on.
@@ -61,23 +61,27 @@ pub fn rewrite_request(frame: &[u8], session: &mut Session) -> Result<Option<Vec
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
             note(hello, session);
-            Ok(hello.get(COMPRESSION).map(|_| with_body(&message, &edit::without(hello, COMPRESSION))))
+            Ok(passable(hello).map(|hello| with_body(&message, &hello)))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
             note(hello, session);
-            Ok(hello.get(COMPRESSION).map(|_| {
-                let inner = edit::without(hello, COMPRESSION);
-                query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })
-            }))
+            Ok(passable(hello)
+                .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
         other => Err(HandshakeError::OpCode(other)),
     }
 }
 
-const COMPRESSION: &str = "compression";
+/// The hello without what cannot pass; `None` when all of it can.
+fn passable(hello: Document<'_>) -> Option<Vec<u8>> {
+    let cannot_pass = |field: &Element<'_>| field.key == b"compression" || authentication::is_speculative(*field);
+    hello.elements().any(|field| cannot_pass(&field)).then(|| {
+        document::document(|w| hello.elements().filter(|field| !cannot_pass(field)).for_each(|field| w.element(field)))
+    })
+}
 
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
 pub(super) const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
@@ -241,6 +245,20 @@ mod tests {
         ] {
             assert_eq!(rewrite_request(&before, &mut Session::default()), Ok(Some(after.clone())));
             assert_eq!(rewrite_request(&after, &mut Session::default()), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_speculative_login_by_certificate_is_taken_out_and_no_other() {
+        let hello = |login: bson::Document| message(0, &doc! {"hello": 1, "speculativeAuthenticate": login, "$db": "x"});
+        let without = message(0, &doc! {"hello": 1, "$db": "x"});
+        for (login, taken_out) in [
+            (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "db": "$external"}, true),
+            (doc! {"saslStart": 1, "payload": 1, "mechanism": "MONGODB-X509"}, true),
+            (doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": 1}, false),
+        ] {
+            let rewritten = rewrite_request(&hello(login), &mut Session::default()).unwrap();
+            assert_eq!(rewritten, taken_out.then(|| without.clone()));
         }
     }
 

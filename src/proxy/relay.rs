@@ -13,13 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
+use super::limits::Activity;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::splitter::{Class, Part, Splitter};
 use crate::engine::handshake::{rewrite_reply, rewrite_request};
 use crate::engine::{Session, Triage};
-use crate::wire::Header;
+use crate::wire::{Header, OpCode};
 
 /// Replies owed at which the client is not read on: an upstream that takes requests without answering must
 /// not make us remember them without end. Drivers have one request at a time under way.
@@ -59,6 +60,7 @@ pub(super) struct Relay<C, U, P> {
     local: IpAddr,
     /// Close as soon as nothing is under way.
     pub(super) draining: bool,
+    activity: Activity,
     pub(super) session: Session,
     requests: Splitter<Request>,
     replies: Splitter<()>,
@@ -86,6 +88,7 @@ where
             door,
             local,
             draining: false,
+            activity: Activity::default(),
             session,
             requests: Splitter::new(),
             replies: Splitter::new(),
@@ -107,6 +110,7 @@ where
                 Ok(steps) => steps == (Progress::Idle, Progress::Idle),
                 Err(end) => return Poll::Ready(Event::End(end)),
             };
+            self.activity.moved |= !idle;
             if self.is_settled()
                 && let Some(frame) = self.judged.take()
             {
@@ -132,6 +136,13 @@ where
                 return Poll::Pending;
             }
         }
+    }
+
+    /// What happened since the last call, and whether the client waits for something.
+    pub(super) fn take_activity(&mut self) -> (Activity, bool) {
+        let activity = self.activity;
+        self.activity.moved = false;
+        (activity, !self.is_settled() || self.judged.is_some())
     }
 
     /// Every reply owed has gone to the client.
@@ -172,6 +183,7 @@ where
                 read => read,
             };
             let used = self.forward_requests(cx, read)?;
+            self.activity.heard |= self.requests.between_frames();
             self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
         })
@@ -238,6 +250,7 @@ where
                     }
                     Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
                     Triage::Hello => Ok(Class::Whole(Request::Hello)),
+                    Triage::Judge if is_tls(head) => Err(ClientFault::Tls),
                     Triage::Judge => Ok(Class::Whole(Request::Judge)),
                 }
             });
@@ -318,6 +331,13 @@ where
     fn send_client(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
         self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientBroke)
     }
+}
+
+/// A ClientHello: as a message it would have a length of 33 MB and an opcode that does not exist.
+fn is_tls(head: &[u8]) -> bool {
+    const HANDSHAKE_OF_TLS_1: [u8; 2] = [0x16, 3];
+    head.starts_with(&HANDSHAKE_OF_TLS_1)
+        && Header::parse(head).is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
 }
 
 #[cfg(test)]
