@@ -95,6 +95,19 @@ impl Upstream {
         .await?
     }
 
+    /// What it may mean that a server closes the connection at the first message.
+    fn unanswered(&self) -> &'static str {
+        match self.tls {
+            None => {
+                "it closed the connection without an answer; if it demands TLS, add tls=true to the connection string"
+            }
+            Some(_) => {
+                "it closed the connection after the TLS handshake; if it demands a client certificate, or another one, \
+                 name it with tlsCertificateKeyFile= in the connection string"
+            }
+        }
+    }
+
     /// Asks a server who it is.
     ///
     /// # Errors
@@ -103,10 +116,7 @@ impl Upstream {
         let mut stream = self.connect(address).await?;
         let answer = timeout(CONNECT_TIMEOUT, ask_hello(&mut stream)).await?;
         answer.map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if self.tls.is_none() => io::Error::new(
-                error.kind(),
-                "it closed the connection without an answer; if it demands TLS, add tls=true to the connection string",
-            ),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => io::Error::new(error.kind(), self.unanswered()),
             _ => from_upstream(error),
         })
     }

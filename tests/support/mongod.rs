@@ -26,14 +26,22 @@ pub struct Mongod {
     process: Guarded,
     folder: TempDir,
     kind: Kind,
+    arguments: Vec<String>,
     port: u16,
 }
 
 impl Mongod {
     /// Starts a mongod of its own for one test; takes one to two seconds.
     pub fn start(kind: Kind) -> Mongod {
+        Mongod::start_with(kind, &[])
+    }
+
+    /// The same with more arguments. A replica set must take plain connections while it is initiated.
+    pub fn start_with(kind: Kind, arguments: &[&str]) -> Mongod {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         // Another process may take the port between our look and mongod's.
-        let mut mongod = (0..5).find_map(|_| Mongod::launch(kind)).expect("mongod did not start five times");
+        let launched = (0..5).find_map(|_| Mongod::launch(kind, &arguments));
+        let mut mongod = launched.expect("mongod did not start five times");
         if kind == Kind::ReplicaSet {
             mongod.initiate();
         }
@@ -64,6 +72,10 @@ impl Mongod {
             Kind::Standalone => format!("mongodb://{}/", self.address()),
             Kind::ReplicaSet => format!("mongodb://{}/?replicaSet=rs0", self.address()),
         }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn kind(&self) -> Kind {
@@ -98,18 +110,18 @@ impl Mongod {
     /// Starts it again on the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = Guarded::spawn(&mut self.kind.command(self.port, &self.folder), self.folder.path());
+        self.process = Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
         if self.kind == Kind::ReplicaSet {
             self.await_primary();
         }
     }
 
-    fn launch(kind: Kind) -> Option<Mongod> {
+    fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {
         let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
-        let process = Guarded::spawn(&mut kind.command(port, &folder), folder.path());
-        let mut mongod = Mongod { process, folder, kind, port };
+        let process = Guarded::spawn(kind.command(port, &folder).args(arguments), folder.path());
+        let mut mongod = Mongod { process, folder, kind, arguments: arguments.to_vec(), port };
         if mongod.answers() {
             return Some(mongod);
         }
