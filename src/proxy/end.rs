@@ -63,6 +63,6 @@ pub(super) enum End {
 impl End {
     /// Whether somebody should look at it; connections come and go all the time.
     pub(super) fn is_remarkable(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_))
+        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_) | Self::Unheard(_))
     }
 }

@@ -123,10 +123,11 @@ pub(super) struct Activity {
 #[derive(Debug)]
 pub(super) struct Patience {
     handshake: Duration,
+    /// When the first message must have come.
+    deadline: Instant,
     idle: Option<Duration>,
     /// `None`: there is nothing to wait for any more.
     timer: Option<Pin<Box<Sleep>>>,
-    heard: bool,
     /// Whether the connection was idle the last time.
     was_idle: bool,
 }
@@ -134,9 +135,10 @@ pub(super) struct Patience {
 impl Patience {
     /// `arrived`: when the connection was accepted.
     pub(super) fn new(settings: &LimitSettings, arrived: Instant) -> Self {
-        let timer = Some(Box::pin(sleep_until(arrived + settings.handshake_timeout)));
         let (handshake, idle) = (settings.handshake_timeout, settings.idle_timeout);
-        Self { handshake, idle, timer, heard: false, was_idle: false }
+        let deadline = arrived + handshake;
+        let first_look = idle.map_or(deadline, |limit| deadline.min(Instant::now() + limit / 2));
+        Self { handshake, deadline, idle, timer: Some(Box::pin(sleep_until(first_look))), was_idle: false }
     }
 
     /// Ready when [`Self::judge`] is to be asked.
@@ -154,15 +156,14 @@ impl Patience {
     /// [`End::Unheard`], [`End::Idle`].
     pub(super) fn judge(&mut self, activity: Activity, busy: bool) -> Result<(), End> {
         if !activity.heard {
-            return Err(End::Unheard(self.handshake));
+            self.timer = Some(Box::pin(sleep_until(self.deadline)));
+            return if Instant::now() < self.deadline { Ok(()) } else { Err(End::Unheard(self.handshake)) };
         }
-        // The first look is at the handshake, which moved bytes.
-        let idle = self.heard && !activity.moved && !busy;
+        let idle = !activity.moved && !busy;
         match self.idle {
             Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
             limit => self.timer = limit.map(|limit| Box::pin(sleep(limit / 2))),
         }
-        self.heard = true;
         self.was_idle = idle;
         Ok(())
     }
@@ -204,7 +205,9 @@ mod tests {
         let heard = Activity { heard: true, moved: false };
         let moved = Activity { moved: true, ..heard };
         let new = || Patience::new(&settings, Instant::now());
-        assert!(matches!(new().judge(silent, false), Err(End::Unheard(_))));
+        assert!(new().judge(silent, false).is_ok());
+        let long_ago = Instant::now().checked_sub(settings.handshake_timeout).unwrap();
+        assert!(matches!(Patience::new(&settings, long_ago).judge(silent, false), Err(End::Unheard(_))));
         for (looks, kept) in [
             (&[(moved, false), (heard, false), (heard, false)][..], false),
             (&[(moved, false), (heard, false), (moved, false), (heard, false)], true),
