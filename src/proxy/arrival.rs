@@ -36,9 +36,15 @@ pub(super) struct Entrance {
     pub(super) limits: Arc<Limits>,
     /// Lines about clients that cannot come in.
     pub(super) refused: Throttle,
+    /// Lines about clients whose member cannot be dialled.
+    pub(super) unreachable: Throttle,
 }
 
 impl Entrance {
+    pub(super) fn new(upstream: Upstream, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
+        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
+    }
+
     fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
         if let Some(left_out) = self.refused.line() {
             tracing::warn!(client = %peer, left_out, "connection refused: {reason}");
@@ -110,7 +116,9 @@ async fn greet<P: Policy>(
     match entrance.upstream.connect(&member).await {
         Ok(upstream) => Some((client, upstream, local)),
         Err(error) => {
-            tracing::warn!(client = %peer, "connection closed: upstream {member} cannot be reached: {error}");
+            if let Some(left_out) = entrance.unreachable.line() {
+                tracing::warn!(client = %peer, left_out, "connection closed: upstream {member} cannot be reached: {error}");
+            }
             None
         }
     }

@@ -75,8 +75,7 @@ impl<P: Policy> Proxy<P> {
         }
         let topology = Arc::new(Topology::new(config.advertise, members, addresses));
         let limits = Arc::new(Limits::new(config.limits));
-        let entrance = Entrance { upstream: config.upstream, tls: config.tls, limits, refused: Throttle::default() };
-        let entrance = Arc::new(entrance);
+        let entrance = Arc::new(Entrance::new(config.upstream, config.tls, limits));
         Ok(Self {
             listeners,
             topology,

@@ -130,6 +130,8 @@ impl Source for ListenerFiles {
     }
 
     fn build(&self) -> Result<ServerConfig, TlsError> {
+        let key_file = self.key.as_deref().unwrap_or(&self.certificate);
+        let (chain, key) = (pem::certificates(&self.certificate)?, pem::key(key_file)?);
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Library)?;
@@ -141,8 +143,6 @@ impl Source for ListenerFiles {
                 builder.with_client_cert_verifier(verifier.map_err(|error| pem::unusable(path, &error))?)
             }
         };
-        let key_file = self.key.as_deref().unwrap_or(&self.certificate);
-        let (chain, key) = (pem::certificates(&self.certificate)?, pem::key(key_file)?);
         builder.with_single_cert(chain, key).map_err(|error| pem::unusable(key_file, &error))
     }
 }
