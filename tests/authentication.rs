@@ -99,7 +99,8 @@ fn other_mechanisms_pass_byte_for_byte_and_certificates_are_refused() {
     let docward = Docward::before(&peer.uri()).start();
     let mut client = raw::Client::connect(&docward.address());
     let payload = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: b"\0user\0password".to_vec() };
-    let plain = doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": payload, "autoAuthorize": 1, "$db": "$external" };
+    let plain =
+        doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": payload, "autoAuthorize": 1, "$db": "$external" };
     let message = Message::new(plain);
     let reply = client.exchange(&message);
     assert!(reply.body().get_bool("done").unwrap());
@@ -138,8 +139,7 @@ async fn a_rule_sees_who_is_logged_in() {
     replace("migrator").await.unwrap();
 }
 
-const NUMBERS: &str =
-    "version: 1\nrules:\n  - {name: numbers, namespace: DB.orders, sequence: {field: no, counter: orders, start: after_max}}\n";
+const NUMBERS: &str = "version: 1\nrules:\n  - {name: numbers, namespace: DB.orders, sequence: {field: no, counter: orders, start: after_max}}\n";
 
 /// A driver as the application's user.
 async fn application(docward: &Docward) -> Client {
@@ -186,7 +186,11 @@ async fn copies_need_these_privileges_and_no_others() {
     let docward = before().rules(rules).argument("--service").argument(service).start();
     let database = application(&docward).await.database("copies");
     database.collection("customers").insert_one(doc! { "_id": 1, "name": "old" }).await.unwrap();
-    database.collection("orders").insert_one(doc! { "_id": 1, "customer_id": 1, "customer_name": "old" }).await.unwrap();
+    database
+        .collection("orders")
+        .insert_one(doc! { "_id": 1, "customer_id": 1, "customer_name": "old" })
+        .await
+        .unwrap();
     docward.wait_for_log("this process keeps the copies true");
     let customers = database.collection::<Document>("customers");
     customers.update_one(doc! {}, doc! { "$set": { "name": "new" } }).await.unwrap();

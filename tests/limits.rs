@@ -50,7 +50,8 @@ fn legacy_hello() -> Frame {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_limit_are_told_so() {
-    for (flag, words) in [("--connections", "limits: connections"), ("--connections-per-address", "that one address may have")]
+    for (flag, words) in
+        [("--connections", "limits: connections"), ("--connections-per-address", "that one address may have")]
     {
         let docward = before().argument(flag).argument("3").start();
         let mut held: Vec<Client> = (0..3).map(|_| welcome(&docward)).collect();

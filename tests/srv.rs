@@ -35,10 +35,12 @@ async fn an_upstream_is_found_by_its_service_record() {
     let authority = Authority::new(folder.path(), "authority");
     let certificate = authority.sign("mongod", &["127.0.0.1"]);
     let tls = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", &certificate, "--tlsCAFile", &authority.file()];
-    let mongod = Mongod::start_with(Kind::Standalone, &[&tls[..], &["--tlsAllowConnectionsWithoutCertificates"]].concat());
+    let mongod =
+        Mongod::start_with(Kind::Standalone, &[&tls[..], &["--tlsAllowConnectionsWithoutCertificates"]].concat());
     let resolver = serve(vec![service("127.0.0.1", mongod.port())]);
     // docward's own connection is found in the same way.
-    let rules = "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let rules =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
     let docward = before(&format!("tlsCAFile={}", authority.file()), resolver).rules(rules).start();
     let orders = docward.client().await.database("shop").collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 1 }).await.unwrap();

@@ -6,6 +6,7 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::certificates::Authority;
 use support::mongod::{Kind, Mongod};
+use support::process::repository;
 use support::proxy::{Builder, Docward};
 use support::raw;
 use tempfile::TempDir;
@@ -59,7 +61,8 @@ async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
         mongod.port(),
         authority.file()
     );
-    let rules = "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let rules =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
     let docward = Docward::before(&upstream)
         .rules(rules)
         .argument("--tls-certificate")
@@ -68,7 +71,8 @@ async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
         .argument(authority.file())
         .start();
     let theirs = authority.sign("application", &["app.example.com"]);
-    let driver = client(&docward, &format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={theirs}", authority.file())).await;
+    let driver =
+        client(&docward, &format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={theirs}", authority.file())).await;
     let orders = driver.database("shop").collection::<Document>("orders");
     for number in 1..=3 {
         // Larger than a TLS record, and than any buffer on the way.
@@ -116,7 +120,12 @@ async fn the_log_says_why_an_upstream_is_not_spoken_to() {
     let (trusted, untrusted) = (authority.file(), other.file());
     let tls = |rest: &str| format!("?tls=true&{rest}");
     for (host, port, options, words) in [
-        ("localhost", mongod.port(), tls(&format!("tlsCAFile={untrusted}")), "not signed by an authority docward trusts"),
+        (
+            "localhost",
+            mongod.port(),
+            tls(&format!("tlsCAFile={untrusted}")),
+            "not signed by an authority docward trusts",
+        ),
         ("127.0.0.1", mongod.port(), tls(&format!("tlsCAFile={trusted}")), "certificate is not for 127.0.0.1, but for"),
         ("localhost", expired, tls(&format!("tlsCAFile={trusted}")), "not valid at this time"),
         ("localhost", mongod.port(), tls(&format!("tlsCAFile={trusted}")), "tlsCertificateKeyFile="),
@@ -203,7 +212,8 @@ async fn certificates_change_while_connections_stand() {
     let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(&certificate).start();
     let trust = |authority: &Authority| format!("tls=true&tlsCAFile={}", authority.file());
     // A monitor of its own would notice the change; this client has connections that stand.
-    let standing = client(&docward, &(trust(&old) + "&maxPoolSize=1&heartbeatFrequencyMS=600000&serverMonitoringMode=poll")).await;
+    let standing =
+        client(&docward, &(trust(&old) + "&maxPoolSize=1&heartbeatFrequencyMS=600000&serverMonitoringMode=poll")).await;
     ping(&standing).await.unwrap();
 
     std::fs::write(&certificate, "nothing of use").unwrap();
@@ -244,7 +254,8 @@ fn files_that_cannot_be_used_are_said_at_start() {
     let (key, certificate) = whole.split_at(whole.find("-----BEGIN CERTIFICATE").unwrap());
     let key_file = write("key.pem", key);
     let certificate_file = write("certificate.pem", certificate);
-    let encrypted = write("encrypted.pem", &format!("{}{certificate}", key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")));
+    let encrypted =
+        write("encrypted.pem", &format!("{}{certificate}", key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")));
     let other_key = authority.sign("other", HOSTS);
     let start = |builder: Builder| builder.try_start().map(|_| ());
     for (builder, words) in [
@@ -254,7 +265,9 @@ fn files_that_cannot_be_used_are_said_at_start() {
         (with_certificate(&encrypted), "openssl pkey -in"),
         (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem cannot be used"),
         (
-            with_certificate(Path::new(&authority.sign("docward", HOSTS))).argument("--tls-client-ca").argument("/none"),
+            with_certificate(Path::new(&authority.sign("docward", HOSTS)))
+                .argument("--tls-client-ca")
+                .argument("/none"),
             "/none cannot be read",
         ),
         (
@@ -286,4 +299,68 @@ fn a_refused_client_gets_its_reason_in_tls_too() {
         ping(&client(&docward, &format!("tls=true&tlsCAFile={}", authority.file())).await).await.unwrap_err()
     });
     assert!(error.to_string().contains("limits: connections"), "{error}");
+}
+
+/// What pymongo, whose TLS is OpenSSL, makes of it: mutual TLS with both SCRAM mechanisms, and its own words when
+/// it does not trust docward. Arguments: address, authority, certificate, another authority.
+const PYMONGO: &str = r#"
+import sys
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+
+address, authority, certificate, other = sys.argv[1:]
+
+def client(tls_ca, **options):
+    return MongoClient(f"mongodb://{address}/", tls=True, tlsCAFile=tls_ca, tlsCertificateKeyFile=certificate,
+                       serverSelectionTimeoutMS=3000, **options)
+
+for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
+    user = dict(username="pymongo", authMechanism=mechanism, authSource="admin")
+    with client(authority, password="secret", **user) as good:
+        good.shop.tls.insert_one({"mechanism": mechanism, "text": "x" * 3_000_000})
+        assert len(good.shop.tls.find_one({"mechanism": mechanism})["text"]) == 3_000_000
+        status = good.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
+        assert status == [{"user": "pymongo", "db": "admin"}], status
+    with client(authority, password="wrong", **user) as bad:
+        try:
+            bad.admin.command("ping")
+            raise SystemExit("a wrong password was taken")
+        except OperationFailure as error:
+            assert error.code == 18, error
+with client(other) as mistrusting:
+    try:
+        mistrusting.admin.command("ping")
+        raise SystemExit("an unknown authority was trusted")
+    except ServerSelectionTimeoutError as error:
+        assert "CERTIFICATE_VERIFY_FAILED" in str(error), error
+with client(authority, authMechanism="MONGODB-X509") as by_certificate:
+    try:
+        by_certificate.admin.command("ping")
+        raise SystemExit("a login by certificate went through")
+    except OperationFailure as error:
+        assert error.code == 18 and "SCRAM-SHA-256" in str(error), error
+"#;
+
+#[test]
+fn pymongo_works_in_tls_and_with_passwords() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let other = Authority::new(folder.path(), "other");
+    let mongod = Mongod::shared();
+    let user = doc! { "createUser": "pymongo", "pwd": "secret", "roles": ["readWriteAnyDatabase"] };
+    assert_eq!(mongod.command("admin", user).get_f64("ok").unwrap(), 1.0);
+    let docward = Docward::before(&mongod.uri())
+        .argument("--tls-certificate")
+        .argument(authority.sign("docward", HOSTS))
+        .argument("--tls-client-ca")
+        .argument(authority.file())
+        .start();
+    let python = Command::new(repository("scripts/python-env.sh")).output().unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    let certificate = authority.sign("application", &["app.example.com"]);
+    let output = Command::new(python.trim_end())
+        .args(["-c", PYMONGO, &docward.address(), &authority.file(), &certificate, &other.file()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -189,7 +189,8 @@ mod tests {
         let report = report.unwrap_err();
         let places = report.to_json();
         let places = places.as_array().unwrap().iter();
-        let places: Vec<_> = places.map(|one| (one["line"].as_u64().unwrap(), one["column"].as_u64().unwrap())).collect();
+        let places: Vec<_> =
+            places.map(|one| (one["line"].as_u64().unwrap(), one["column"].as_u64().unwrap())).collect();
         let expected = [(1, 9), (2, 1), (3, 10), (4, 12), (5, 8), (6, 1), (6, 15), (7, 23), (7, 40), (7, 63)];
         assert_eq!(places, expected, "{report}");
         let text = report.to_string();

@@ -27,9 +27,10 @@ pub(super) fn is_speculative(field: Element<'_>) -> bool {
 pub(super) fn refusal() -> Refuse {
     Refuse {
         code: code::AUTHENTICATION_FAILED,
-        text: "MONGODB-X509 cannot pass a proxy: the certificate belongs to the client's TLS session, which ends here. \
+        text:
+            "MONGODB-X509 cannot pass a proxy: the certificate belongs to the client's TLS session, which ends here. \
                Log in by user name and password (authMechanism=SCRAM-SHA-256); to demand certificates from clients \
                as well, give docward --tls-client-ca"
-            .to_owned(),
+                .to_owned(),
     }
 }

@@ -250,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_speculative_login_by_certificate_is_taken_out_and_no_other() {
-        let hello = |login: bson::Document| message(0, &doc! {"hello": 1, "speculativeAuthenticate": login, "$db": "x"});
+        let hello =
+            |login: bson::Document| message(0, &doc! {"hello": 1, "speculativeAuthenticate": login, "$db": "x"});
         let without = message(0, &doc! {"hello": 1, "$db": "x"});
         for (login, taken_out) in [
             (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "db": "$external"}, true),

@@ -16,7 +16,9 @@ pub(super) enum ClientFault {
     Handshake(#[from] HandshakeError),
     #[error("a hello of {0} bytes is no hello")]
     HelloTooLong(usize),
-    #[error("it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)")]
+    #[error(
+        "it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
+    )]
     Tls,
 }
 

@@ -337,7 +337,8 @@ where
 fn is_tls(head: &[u8]) -> bool {
     const HANDSHAKE_OF_TLS_1: [u8; 2] = [0x16, 3];
     head.starts_with(&HANDSHAKE_OF_TLS_1)
-        && Header::parse(head).is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
+        && Header::parse(head)
+            .is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
 }
 
 #[cfg(test)]

@@ -76,15 +76,7 @@ impl<P: Policy> Proxy<P> {
         let topology = Arc::new(Topology::new(config.advertise, members, addresses));
         let limits = Arc::new(Limits::new(config.limits));
         let entrance = Arc::new(Entrance::new(config.upstream, config.tls, limits));
-        Ok(Self {
-            listeners,
-            topology,
-            entrance,
-            incomplete: !answered,
-            rules,
-            service,
-            observations: Arc::default(),
-        })
+        Ok(Self { listeners, topology, entrance, incomplete: !answered, rules, service, observations: Arc::default() })
     }
 
     /// The addresses listened on, the first member's first.

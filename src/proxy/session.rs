@@ -17,11 +17,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Relays until either side closes, a message closes the connection, `patience` ends, or `shutdown` turns true
 /// and nothing is under way.
-pub(super) async fn run<C, U, P>(
-    mut relay: Relay<C, U, P>,
-    mut shutdown: watch::Receiver<bool>,
-    mut patience: Patience,
-) where
+pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>, mut patience: Patience)
+where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,

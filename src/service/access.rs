@@ -124,7 +124,8 @@ impl Need<'_> {
         };
         let actions: Vec<_> = self.actions.iter().copied().filter(|action| !granted(action)).collect();
         let missing = !actions.is_empty();
-        missing.then(|| format!("{} on {}.{} (rule '{}')", actions.join(", "), self.database, self.collection, self.rule))
+        missing
+            .then(|| format!("{} on {}.{} (rule '{}')", actions.join(", "), self.database, self.collection, self.rule))
     }
 
     /// An empty name in a resource stands for all.
@@ -147,9 +148,10 @@ fn needs(rule: &Rule) -> Vec<Need<'_>> {
         Pattern::Sequence(sequence) => sequence_needs(rule, sequence, &need),
         Pattern::Copies(copies) => {
             let originals = need(&copies.originals.database, &copies.originals.name, &["find", "changeStream"]);
-            let into = copies.entries.iter().map(|entry| {
-                need(&entry.into.database, &entry.into.name, &["find", "changeStream", "update"] as &[_])
-            });
+            let into = copies
+                .entries
+                .iter()
+                .map(|entry| need(&entry.into.database, &entry.into.name, &["find", "changeStream", "update"] as &[_]));
             let leases = need("docward", "leases", &["find", "insert", "update"]);
             [originals].into_iter().chain(into).chain([leases]).collect()
         }

@@ -110,7 +110,8 @@ impl Mongod {
     /// Starts it again on the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
+        self.process =
+            Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
         if self.kind == Kind::ReplicaSet {
             self.await_primary();

@@ -21,6 +21,7 @@ pub(super) fn client(error: &io::Error) -> String {
         Error::InvalidCertificate(expired) if is_expired(expired) => {
             format!("the client's certificate is not valid at this time ({reason})")
         }
+        Error::InvalidCertificate(CertificateError::Other(cause)) => unusual("the client's", cause),
         Error::AlertReceived(
             Alert::UnknownCA
             | Alert::BadCertificate
@@ -76,6 +77,7 @@ fn refused_upstream(reason: &Error) -> String {
             expected.to_str(),
             if presented.is_empty() { "no name at all".to_owned() } else { presented.join(", ") },
         ),
+        Error::InvalidCertificate(CertificateError::Other(cause)) => unusual("its", cause),
         Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure | Alert::CertificateUnknown) => {
             format!(
                 "it refuses the connection ({reason}); if it demands a client certificate, name one with \
@@ -87,6 +89,14 @@ fn refused_upstream(reason: &Error) -> String {
         }
         other => format!("TLS failed: {other}"),
     }
+}
+
+/// What OpenSSL lets pass and rustls does not, found in files that `openssl req -x509` made.
+fn unusual(whose: &str, cause: &rustls::OtherError) -> String {
+    format!(
+        "{whose} certificate cannot be used ({cause:?}): it must be of X.509 version 3, and not an authority's own \
+         (CA:TRUE); have an authority sign it, or make it with -addext basicConstraints=CA:FALSE"
+    )
 }
 
 fn is_expired(error: &CertificateError) -> bool {
