@@ -68,7 +68,7 @@ impl<'u> Parts<'u> {
     /// Option names know no case.
     fn option(&self, name: &str) -> Option<&'u str> {
         let pairs = self.options.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).last()
+        pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back()
     }
 
     /// TLS is on unless the string says otherwise; what it says wins over the TXT record.
