@@ -9,6 +9,8 @@ LABEL org.opencontainers.image.title="docward" \
       org.opencontainers.image.description="A MongoDB wire-protocol proxy that enforces data-modelling patterns" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /docward /usr/local/bin/docward
+# Authorities that upstreams' certificates are checked against when the connection string names none.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY rules /etc/docward/rules
 USER 65532:65532
 EXPOSE 27018

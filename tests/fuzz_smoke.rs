@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document as Bson_};
 use docward::command::{Batch, Command, Form, Part, PartOptions, classify};
+use docward::wire::compressed::{Compressor, compress};
 use targets::fixture::{Frame, Message as Made};
 use targets::plans::RULES;
 use targets::random::Random;
@@ -62,7 +63,7 @@ fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
 /// Where a frame begins in the input of a target; `None` where it has none.
 fn frame_at(name: &str) -> Option<usize> {
     match name {
-        "frame" | "command" => Some(0),
+        "frame" | "compressed" | "command" => Some(0),
         "plan" => Some(8),
         _ => None,
     }
@@ -73,12 +74,20 @@ fn seeds_of(name: &str) -> Vec<Vec<u8>> {
     let frames = seeds::frames();
     match name {
         "frame" => frames.into_iter().chain(seeds::replies()).collect(),
+        "compressed" => packed(&frames),
         "command" => frames,
         "plan" => frames.iter().zip(1u64..).map(|(frame, n)| [&n.to_le_bytes()[..], frame].concat()).collect(),
         "document" => frames.iter().filter_map(|frame| body(frame)).collect(),
         "rules" => rule_files(),
         other => panic!("target {other} has no seeds"),
     }
+}
+
+/// Every third frame by each compressor.
+fn packed(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let compressors = [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
+    let pairs = frames.iter().zip(compressors.iter().cycle());
+    pairs.filter_map(|(frame, compressor)| compress(frame, (*compressor).into())).collect()
 }
 
 /// The body of a frame that begins with it.
@@ -118,7 +127,7 @@ impl Random {
     /// An input of target `name` with a few changes of the kinds that readers stumble over.
     fn mutated(&mut self, name: &str, bytes: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
         const NUMBERS: [i32; 9] = [0, 1, 4, 5, -1, i32::MAX, i32::MIN, 48_000_000, 255];
-        let mut bytes = bytes.to_vec();
+        let mut bytes = if bytes.is_empty() { vec![0] } else { bytes.to_vec() };
         for _ in 0..=self.below(4) {
             let at = self.below(bytes.len());
             match self.below(9) {

@@ -17,9 +17,11 @@ use bson::RawDocument;
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::Session;
+use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
+use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::{Message, Writer};
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
@@ -29,8 +31,14 @@ pub use plans::plan;
 /// A target's name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const ALL: &[Target] =
-    &[("frame", frame), ("document", document), ("command", command), ("plan", plan), ("rules", rules)];
+pub const ALL: &[Target] = &[
+    ("frame", frame),
+    ("compressed", compressed),
+    ("document", document),
+    ("command", command),
+    ("plan", plan),
+    ("rules", rules),
+];
 
 /// One frame: read or refused; what was read is written and read again as the same; a handshake that
 /// docward rewrites can be read.
@@ -38,7 +46,8 @@ pub fn frame(bytes: &[u8]) {
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
-    for rewritten in [rewrite_request(bytes, &mut Session::default()), rewrite_reply(bytes, &addresses)] {
+    let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());
+    for rewritten in [request, rewrite_reply(bytes, &addresses, &mut Negotiation::default())] {
         let Ok(Some(frame)) = rewritten else { continue };
         match Header::of_frame(&frame).unwrap().op_code {
             OpCode::Msg => assert!(Message::parse(&frame).is_ok(), "{frame:?}"),
@@ -58,6 +67,27 @@ pub fn frame(bytes: &[u8]) {
     let again = Message::parse(&written).unwrap();
     assert_eq!(again.body, message.body);
     assert!(again.sequences.iter().map(|one| one.as_bytes()).eq(message.sequences.iter().map(|one| one.as_bytes())));
+}
+
+/// One OP_COMPRESSED: what is taken out is as long as was claimed, its beginning is what a look at the beginning
+/// shows, a look that finds all in order is right, and it goes into an envelope and out again as it is.
+pub fn compressed(bytes: &[u8]) {
+    let whole = decompress(bytes);
+    let looks = [Depth::UpTo(4), Depth::Checked(100)].map(|depth| peek_compressed(bytes, depth));
+    let Ok(message) = whole else {
+        assert!(Header::of_frame(bytes).is_err() || looks[1].is_err(), "{bytes:?} is {:?}", looks[1]);
+        return;
+    };
+    assert_eq!(Header::of_frame(&message).map(|header| header.length), Ok(message.len()));
+    // A window that only a whole message is worth is the one thing that a look refuses.
+    for look in looks.iter().flatten() {
+        assert!(message.starts_with(look) && look.len() > 16);
+    }
+    for compressor in [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
+        if let Some(packed) = compress(&message, compressor.into()) {
+            assert_eq!(decompress(&packed).as_ref(), Ok(&message));
+        }
+    }
 }
 
 /// One document: what ours reads the bson crate reads too, as the same keys and values; a changed copy can

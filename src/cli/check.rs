@@ -1,4 +1,4 @@
-//! `docward check`: loads rules as `serve` would, and shows every mistake.
+//! `docward check`: loads rules, and a configuration file, as `serve` would, and shows every mistake.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -6,14 +6,19 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::config::ConfigFile;
 use crate::patterns::RuleSet;
+use crate::proxy::ListenerTls;
 use crate::rules::Report;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Rule files, or folders of them.
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "config")]
     paths: Vec<PathBuf>,
+    /// Configuration file of serve; its rules and certificates are checked too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// For people, or a JSON list of diagnostics for editors and CI.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -25,23 +30,52 @@ enum Format {
     Json,
 }
 
-/// 0 when the rules load, 1 when they do not.
+/// 0 when everything loads, 1 when it does not.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let loaded = RuleSet::load(&arguments.paths);
-    let report = match &loaded {
-        Ok(rules) => rules.warnings(),
-        Err(report) => report,
-    };
+    let mut paths = arguments.paths.clone();
+    let mut reports = Vec::new();
+    let mut fine;
+    match arguments.config.as_deref().map(ConfigFile::read).transpose() {
+        Ok(config) => {
+            let config = config.unwrap_or_default();
+            fine = certificates_load(&config);
+            paths.extend(config.rules);
+        }
+        Err(report) => {
+            fine = false;
+            reports.push(report);
+        }
+    }
+    let loaded = RuleSet::load(&paths);
+    fine &= loaded.is_ok();
+    reports.push(match &loaded {
+        Ok(rules) => rules.warnings().clone(),
+        Err(report) => report.clone(),
+    });
     match (arguments.format, &loaded) {
-        (Format::Json, _) => println!("{}", report.to_json()),
+        (Format::Json, _) => println!("{}", to_json(&reports)),
         (Format::Text, loaded) => {
-            show(report);
+            reports.iter().for_each(show);
             if let Ok(rules) = loaded {
                 println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
             }
         }
     }
-    if loaded.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Certificates have no place in a diagnostic; what is wrong with them names their file.
+fn certificates_load(config: &ConfigFile) -> bool {
+    let loaded = config.tls.clone().files().and_then(|files| Ok(files.map(ListenerTls::load).transpose()?));
+    if let Err(error) = &loaded {
+        eprintln!("docward: tls: {error:#}");
+    }
+    loaded.is_ok()
+}
+
+fn to_json(reports: &[Report]) -> serde_json::Value {
+    let lists = reports.iter().map(Report::to_json);
+    lists.flat_map(|list| if let serde_json::Value::Array(list) = list { list } else { Vec::new() }).collect()
 }
 
 fn show(report: &Report) {

@@ -1,46 +1,61 @@
 //! `docward.yaml`: the keys of `serve`'s flags in a file. A flag wins over the file, the file over the default.
+//!
+//! Values are checked as they are read, by the functions in [`super::values`] that check the flags too, so that
+//! a mistake is shown at its place in the file, together with all others.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use serde::Deserialize;
+use anyhow::{Context, Result};
 
+use super::values;
+use crate::proxy::{LimitSettings, ListenerFiles};
+use crate::rules::{Code, Located, MapReader, Report, read_settings};
 use crate::service::MongoService;
-
-/// Bytes of a configuration file; real ones have a few hundred.
-const MAX_LENGTH: usize = 64 * 1024;
 
 /// The deployment when neither a flag nor the file names one.
 const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
 
 /// What the file says; every key may be absent.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ConfigFile {
-    pub(super) listen: Option<String>,
+    pub(super) listen: Option<SocketAddr>,
     pub(super) advertise: Option<String>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
-    /// As written; relative to the file's folder.
-    #[serde(default)]
+    /// The name server for mongodb+srv.
+    pub(super) resolver: Option<SocketAddr>,
+    pub(super) tls: TlsKeys,
+    pub(super) limits: LimitKeys,
     pub(super) rules: Vec<PathBuf>,
 }
 
+/// `tls:`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TlsKeys {
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) client_ca: Option<PathBuf>,
+}
+
+/// `limits:`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LimitKeys {
+    pub(super) connections: Option<usize>,
+    pub(super) connections_per_address: Option<usize>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) handshake_timeout: Option<Duration>,
+}
+
 impl ConfigFile {
+    /// Paths in it are relative to its folder.
+    ///
     /// # Errors
-    /// Text with file, line and column of what is wrong.
-    pub(super) fn read(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
-        ensure!(
-            text.len() <= MAX_LENGTH,
-            "--config {}: more than {MAX_LENGTH} bytes; is it the right file?",
-            path.display()
-        );
-        let mut file = Self::parse(&text, path)?;
+    /// Every mistake in the file, with its place.
+    pub(super) fn read(path: &Path) -> Result<Self, Report> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        file.rules.iter_mut().for_each(|rules| *rules = folder.join(&*rules));
-        Ok(file)
+        read_settings(path, |reader| Self::from_reader(reader, folder))
     }
 
     pub(super) fn upstream(&self) -> &str {
@@ -52,25 +67,87 @@ impl ConfigFile {
     /// # Errors
     /// Text that says what is wrong with the connection string.
     pub(super) async fn connect(&self) -> Result<MongoService> {
-        let service = match &self.service {
-            Some(uri) => MongoService::parse(uri).await,
-            None => MongoService::parse_without_credentials(self.upstream()).await,
-        };
-        service.map_err(|error| anyhow!("--service: {}", error.kind))
+        match &self.service {
+            Some(uri) => MongoService::parse(uri, self.resolver).await.context("--service"),
+            None => MongoService::parse_without_credentials(self.upstream(), self.resolver).await.context("--upstream"),
+        }
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self> {
-        let options = serde_yaml::options! {
-            strict_booleans: true,
-            merge_keys: serde_yaml::MergeKeyPolicy::Error,
-            reject_unsupported_tags: true,
-            budget: serde_yaml::budget! { max_depth: 8, max_anchors: 0 },
+    fn from_reader(reader: &mut MapReader<'_, '_, '_>, folder: &Path) -> Self {
+        Self {
+            listen: checked(reader, "listen", values::address),
+            advertise: checked(reader, "advertise", values::host_name),
+            upstream: checked(reader, "upstream", values::connection_string),
+            service: checked(reader, "service", values::connection_string),
+            resolver: checked(reader, "resolver", values::address),
+            tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
+            limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
+            rules: reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect(),
+        }
+    }
+}
+
+impl TlsKeys {
+    fn from_reader(mut reader: MapReader<'_, '_, '_>, folder: &Path) -> Self {
+        let path = |text: Located<String>| folder.join(text.value);
+        let certificate = reader.required_text("certificate").map(path);
+        let (key, client_ca) = (reader.text("key").map(path), reader.text("client_ca").map(path));
+        reader.finish();
+        Self { certificate, key, client_ca }
+    }
+
+    /// `None`: clients speak plainly.
+    ///
+    /// # Errors
+    /// Text for people.
+    pub(super) fn files(self) -> Result<Option<ListenerFiles>> {
+        match self {
+            Self { certificate: Some(certificate), key, client_ca } => {
+                Ok(Some(ListenerFiles { certificate, key, client_ca }))
+            }
+            Self { certificate: None, key: None, client_ca: None } => Ok(None),
+            _ => anyhow::bail!("--tls-key and --tls-client-ca mean nothing without --tls-certificate"),
+        }
+    }
+}
+
+impl LimitKeys {
+    fn from_reader(mut reader: MapReader<'_, '_, '_>) -> Self {
+        let mut count = |key| {
+            let found: Option<Located<i64>> = reader.integer_in(key, 1..=i64::MAX);
+            found.and_then(|count| usize::try_from(count.value).ok())
         };
-        serde_yaml::from_str_with_options(text, options).map_err(|error| {
-            let name = path.display().to_string();
-            let rendering = serde_yaml::render_options! { source_name: Some(&name) };
-            anyhow!("--config: {}", error.render_with_options(rendering))
-        })
+        let (connections, connections_per_address) = (count("connections"), count("connections_per_address"));
+        let mut duration = |key| reader.duration(key).map(|duration| duration.value);
+        let (idle_timeout, handshake_timeout) = (duration("idle_timeout"), duration("handshake_timeout"));
+        reader.finish();
+        Self { connections, connections_per_address, idle_timeout, handshake_timeout }
+    }
+
+    pub(super) fn settings(self) -> LimitSettings {
+        let default = LimitSettings::default();
+        LimitSettings {
+            connections: self.connections.or(default.connections),
+            connections_per_address: self.connections_per_address.or(default.connections_per_address),
+            idle_timeout: self.idle_timeout.or(default.idle_timeout),
+            handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
+        }
+    }
+}
+
+/// Text that `check` makes something of; its complaint is shown at the text.
+fn checked<T>(
+    reader: &mut MapReader<'_, '_, '_>,
+    key: &'static str,
+    check: fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let text = reader.text(key)?;
+    match check(&text.value) {
+        Ok(value) => Some(value),
+        Err(complaint) => {
+            reader.context().error(Code::InvalidValue, text.span, format!("`{key}`: {complaint}"));
+            None
+        }
     }
 }
 
@@ -78,32 +155,48 @@ impl ConfigFile {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<ConfigFile> {
-        ConfigFile::parse(text, Path::new("docward.yaml"))
+    fn parse(text: &str) -> Result<ConfigFile, Report> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("docward.yaml");
+        std::fs::write(&path, text).unwrap();
+        ConfigFile::read(&path).map(|file| ConfigFile {
+            rules: file.rules.iter().map(|rules| rules.strip_prefix(folder.path()).unwrap().to_owned()).collect(),
+            ..file
+        })
     }
 
     #[test]
     fn keys_are_those_of_the_flags() {
-        let file = parse("listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n").unwrap();
-        assert_eq!(file.listen.as_deref(), Some("127.0.0.1:1"));
+        let file = parse(
+            "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
+             limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n",
+        );
+        let file = file.unwrap();
+        assert_eq!(file.listen, "127.0.0.1:1".parse().ok());
         assert_eq!(file.rules, [PathBuf::from("rules/"), PathBuf::from("more.yaml")]);
+        assert_eq!(file.limits.clone().settings().connections, Some(20_000));
+        assert_eq!(file.limits.settings().idle_timeout, Some(Duration::from_secs(1800)));
+        assert_eq!(file.tls.files().unwrap().unwrap().certificate, PathBuf::from("/a.pem"));
+        assert_eq!(parse("# nothing\n").unwrap(), ConfigFile::default());
     }
 
     #[test]
-    fn what_is_wrong_is_shown_with_its_place() {
-        for (text, place) in
-            [("listen: a\nupstreem: b\n", "docward.yaml:2:1"), ("listen: a\nlisten: b\n", "docward.yaml:2:1")]
-        {
-            let message = parse(text).unwrap_err().to_string();
-            assert!(message.contains(place), "{message}");
+    fn every_mistake_is_shown_with_its_place() {
+        let report = parse(
+            "listen: 127.0.0.1\nupstreem: mongodb://a\nservice: a:27017\nadvertise: 'http://x'\nrules: []\n\
+             tls: {key: a, certficate: b}\nlimits: {connections: 0, idle_timeout: 30, handshake_timeout: 5x}\n",
+        );
+        let report = report.unwrap_err();
+        let places = report.to_json();
+        let places = places.as_array().unwrap().iter();
+        let places: Vec<_> =
+            places.map(|one| (one["line"].as_u64().unwrap(), one["column"].as_u64().unwrap())).collect();
+        let expected = [(1, 9), (2, 1), (3, 10), (4, 12), (5, 8), (6, 1), (6, 15), (7, 23), (7, 40), (7, 63)];
+        assert_eq!(places, expected, "{report}");
+        let text = report.to_string();
+        for words in ["did you mean `upstream`?", "did you mean `certificate`?", "docward.yaml:1:9", "HOST:PORT"] {
+            assert!(text.contains(words), "{words}: {text}");
         }
-    }
-
-    #[test]
-    fn rules_are_looked_for_beside_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("docward.yaml");
-        std::fs::write(&path, "rules: [rules]").unwrap();
-        assert_eq!(ConfigFile::read(&path).unwrap().rules, [folder.path().join("rules")]);
+        assert!(parse("listen: a\nlisten: b\n").unwrap_err().to_string().contains("docward.yaml:2:1"));
     }
 }

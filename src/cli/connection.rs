@@ -1,16 +1,18 @@
 //! The flags of every subcommand that works on a deployment by rules, and the way each of them starts.
 
+use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
-use super::{EXIT_USAGE, fail, load_rules};
+use super::{EXIT_USAGE, fail, load_rules, values};
 use crate::patterns::{Rule, RuleSet};
+use crate::rules::Report;
 use crate::service::MongoService;
 
 /// As typed.
@@ -20,11 +22,14 @@ pub(super) struct Connection {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
     upstream: Option<String>,
     /// Connection string for docward's own work [default: upstream, without its credentials].
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
     service: Option<String>,
+    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    resolver: Option<SocketAddr>,
     /// Rule file, or folder of them; may be repeated.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
@@ -42,12 +47,13 @@ impl Connection {
     /// The flags over the file.
     ///
     /// # Errors
-    /// Text with file, line and column of what is wrong.
-    pub(super) fn settings(self) -> Result<ConfigFile> {
+    /// Every mistake in the file.
+    pub(super) fn settings(self) -> Result<ConfigFile, Report> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         Ok(ConfigFile {
             upstream: self.upstream.or(file.upstream),
             service: self.service.or(file.service),
+            resolver: self.resolver.or(file.resolver),
             rules: if self.rules.is_empty() { file.rules } else { self.rules },
             ..file
         })
@@ -56,13 +62,16 @@ impl Connection {
 
 /// Loads the rules that `settings` name, and runs `work` on `runtime`; what is wrong is printed.
 pub(super) fn start(
-    settings: Result<ConfigFile>,
+    settings: Result<ConfigFile, Report>,
     mut runtime: Builder,
     work: impl AsyncFnOnce(ConfigFile, Arc<RuleSet>) -> ExitCode,
 ) -> ExitCode {
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+        Err(report) => {
+            eprint!("{}", report.render(std::io::stderr().is_terminal()));
+            return ExitCode::from(EXIT_USAGE);
+        }
     };
     let rules = match load_rules(&settings.rules) {
         Ok(rules) => rules,

@@ -8,6 +8,7 @@ mod man;
 mod repair;
 mod reset_clock;
 mod serve;
+mod values;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;

@@ -26,6 +26,7 @@ use crate::wire::op_msg::Message;
 pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
+    pub const AUTHENTICATION_FAILED: i32 = 18;
     /// Among others: a transaction on a standalone server.
     pub const ILLEGAL_OPERATION: i32 = 20;
     /// A guarded replacement that matched nothing.
@@ -43,14 +44,18 @@ pub mod code {
     pub const TRANSACTION_COMMITTED: i32 = 256;
     /// The legacy opcodes, as servers since 5.1 answer them.
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
+    /// Nothing is wrong with the message; docward does not take the connection. Drivers do not retry it.
+    pub const TEMPORARILY_UNAVAILABLE: i32 = 365;
 
     pub fn name(code: i32) -> &'static str {
         match code {
             FAILED_TO_PARSE => "FailedToParse",
+            AUTHENTICATION_FAILED => "AuthenticationFailed",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
+            TEMPORARILY_UNAVAILABLE => "TemporarilyUnavailable",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
             _ => "UnknownError",
         }

@@ -8,8 +8,8 @@
 pub mod negotiation;
 
 use self::negotiation::{COMPRESSION, Negotiation};
-use super::Session;
-use crate::document::{self, Document, Kind, Malformed, Value, Writer};
+use super::{Session, authentication};
+use crate::document::{self, CowDocument, Document, Kind, Malformed, Value, Writer};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::{self, Message};
 use crate::wire::op_query::{Query, reply_document};
@@ -54,8 +54,9 @@ impl AddressMap {
     }
 }
 
-/// Offers in a hello the compressors that docward can read, and leaves the rest byte for byte; `None` when
-/// there is nothing to change. Notes in `session` who is talking.
+/// Offers in a hello the compressors that docward can read, takes out a login by certificate (see
+/// [`super::authentication`]), and leaves the rest byte for byte; `None` when there is nothing to change. Notes in
+/// `session` who is talking.
 ///
 /// # Errors
 /// [`HandshakeError`]: the frame is not to be passed on.
@@ -69,19 +70,30 @@ pub fn rewrite_request(
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
             note(hello, session);
-            Ok(negotiation.offer(hello).map(|body| with_body(&message, &body)))
+            Ok(passable(hello, negotiation).map(|body| with_body(&message, &body)))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
             note(hello, session);
-            Ok(negotiation
-                .offer(hello)
+            Ok(passable(hello, negotiation)
                 .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
         other => Err(HandshakeError::OpCode(other)),
     }
+}
+
+/// The hello without what cannot pass; `None` when all of it can.
+fn passable(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+    if !hello.elements().any(authentication::is_speculative) {
+        return negotiation.offer(hello);
+    }
+    let rest = CowDocument::build(|w| {
+        hello.elements().filter(|field| !authentication::is_speculative(*field)).for_each(|field| w.element(field));
+    });
+    let offered = negotiation.offer(rest.as_document());
+    Some(offered.unwrap_or_else(|| rest.as_document().as_bytes().to_vec()))
 }
 
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
@@ -263,6 +275,21 @@ mod tests {
         ] {
             assert_eq!(request(&before), Ok(Some(after.clone())));
             assert_eq!(request(&after), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_speculative_login_by_certificate_is_taken_out_and_no_other() {
+        let hello =
+            |login: bson::Document| message(0, &doc! {"hello": 1, "speculativeAuthenticate": login, "$db": "x"});
+        let without = message(0, &doc! {"hello": 1, "$db": "x"});
+        for (login, taken_out) in [
+            (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "db": "$external"}, true),
+            (doc! {"saslStart": 1, "payload": 1, "mechanism": "MONGODB-X509"}, true),
+            (doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": 1}, false),
+        ] {
+            let rewritten = request(&hello(login)).unwrap();
+            assert_eq!(rewritten, taken_out.then(|| without.clone()));
         }
     }
 

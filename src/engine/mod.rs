@@ -5,6 +5,7 @@
 //! the proxy, the command line and the tests run the same code. Next floor: `crate::proxy`.
 
 mod allocation;
+mod authentication;
 mod batch;
 mod explain;
 pub mod handshake;

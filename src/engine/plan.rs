@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use super::authentication::{self, is_by_certificate};
 use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
 use super::lookup::{Found, Lookup, LookupError};
@@ -164,6 +165,7 @@ impl<'f> Plan<'f> {
                 code: code::FAILED_TO_PARSE,
                 text: "a hello has its body first; this one has a document sequence before it".to_owned(),
             }),
+            Class::Authenticate if is_by_certificate(command.body.elements()) => Err(authentication::refusal()),
             Class::Authenticate => {
                 session.users = None;
                 Ok(forward)

@@ -3,6 +3,7 @@
 //! What is said here is only where a frame goes: it forwards what it is sure of and hands everything else
 //! to [`Plan`](super::Plan), which reads strictly. Nothing is allocated.
 
+use super::authentication::is_by_certificate;
 use super::handshake::WRAPPERS;
 use crate::command::{Class, classify};
 use crate::document::{Kind, Value, peek};
@@ -61,6 +62,9 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
     let judge_if = |concerned: bool| if concerned { Triage::Judge } else { forward };
     Some(match classify(first.key) {
         Class::Hello => Triage::Hello,
+        Class::Authenticate if is_by_certificate(peek(body)) => Triage::Judge,
+        // The mechanism may still come.
+        Class::Authenticate if !is_whole(body) => return None,
         Class::Authenticate => Triage::Authenticate { expects_reply },
         Class::Harmless => forward,
         _ if rules.is_empty() => forward,
@@ -71,7 +75,7 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
             judge_if(names_collection(first.value) && may_guard(body, first.value, rules))
         }
         Class::Aggregate => {
-            let body_length = body.first_chunk().map_or(usize::MAX, |b| u32::from_le_bytes(*b) as usize);
+            let body_length = claimed_length(body);
             match body.get(..body_length) {
                 Some(body) => {
                     let reads_guarded = names_collection(first.value) && may_guard(body, first.value, rules);
@@ -87,6 +91,15 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
         | Class::MapReduce
         | Class::RenameCollection => Triage::Judge,
     })
+}
+
+/// What a document's own first bytes say.
+fn claimed_length(document: &[u8]) -> usize {
+    document.first_chunk().map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize)
+}
+
+fn is_whole(document: &[u8]) -> bool {
+    document.len() >= claimed_length(document)
 }
 
 /// Whether a first value can be a collection's name; mongod takes a symbol for a string.

@@ -1,6 +1,7 @@
 //! Why a session ended, sorted by whose doing it was. The same words go to the log.
 
 use std::io;
+use std::time::Duration;
 
 use super::owed::ReplyOutOfOrder;
 use crate::engine::handshake::HandshakeError;
@@ -15,6 +16,10 @@ pub(super) enum ClientFault {
     Handshake(#[from] HandshakeError),
     #[error("a hello of {0} bytes is no hello")]
     HelloTooLong(usize),
+    #[error(
+        "it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
+    )]
+    Tls,
 }
 
 /// The upstream sent what cannot be followed or passed on.
@@ -41,6 +46,10 @@ pub(super) enum End {
     UpstreamClosed,
     #[error("docward is shutting down")]
     Drained,
+    #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
+    Unheard(Duration),
+    #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
+    Idle(Duration),
     #[error("the connection to the client broke: {0}")]
     ClientBroke(io::Error),
     #[error("the connection to the upstream broke: {0}")]
@@ -56,6 +65,6 @@ pub(super) enum End {
 impl End {
     /// Whether somebody should look at it; connections come and go all the time.
     pub(super) fn is_remarkable(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_))
+        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_) | Self::Unheard(_))
     }
 }

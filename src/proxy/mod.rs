@@ -3,22 +3,29 @@
 //! Knows tokio and clocks, and carries out what [`crate::engine`] plans; it must not know what a rule is.
 //! Start reading at [`server`], then [`relay`].
 
+mod arrival;
 mod door;
 mod end;
 mod judge;
+mod limits;
 mod observations;
 mod outbox;
 mod owed;
 mod policy;
+mod refusal;
 mod relay;
 mod server;
 mod session;
 mod socket;
 mod sorting;
 mod splitter;
+mod throttle;
+mod tls;
 mod topology;
 mod upstream;
 
+pub use limits::LimitSettings;
 pub use policy::{Policy, Steps};
 pub use server::{BindError, Config, Proxy};
+pub use tls::{Certificates, ListenerFiles, ListenerTls, TlsError};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
+use super::limits::Activity;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
@@ -55,6 +56,7 @@ pub(super) struct Relay<C, U, P> {
     local: IpAddr,
     /// Close as soon as nothing is under way.
     pub(super) draining: bool,
+    activity: Activity,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
@@ -82,6 +84,7 @@ where
             upstream,
             local,
             draining: false,
+            activity: Activity::default(),
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
             door,
@@ -105,6 +108,7 @@ where
                 Ok(steps) => steps == (Progress::Idle, Progress::Idle),
                 Err(end) => return Poll::Ready(Event::End(end)),
             };
+            self.activity.moved |= !idle;
             if self.is_settled()
                 && let Some(frame) = self.judged.take()
             {
@@ -130,6 +134,13 @@ where
                 return Poll::Pending;
             }
         }
+    }
+
+    /// What happened since the last call, and whether the client waits for something.
+    pub(super) fn take_activity(&mut self) -> (Activity, bool) {
+        let activity = self.activity;
+        self.activity.moved = false;
+        (activity, !self.is_settled() || self.judged.is_some())
     }
 
     /// Every reply owed has gone to the client.
@@ -170,6 +181,7 @@ where
                 read => read,
             };
             let used = self.forward_requests(cx, read)?;
+            self.activity.heard |= self.requests.between_frames();
             self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
         })

@@ -1,23 +1,24 @@
-//! The listeners: binds one per member, accepts, pairs each client with an upstream connection, and drains.
+//! The listeners: binds one per member, accepts, and drains. What becomes of a client is in [`super::arrival`].
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::arrival::{self, Entrance};
 use super::door::Door;
+use super::limits::{LimitSettings, Limits};
 use super::observations::Observations;
 use super::policy::Policy;
-use super::relay::Relay;
+use super::throttle::Throttle;
+use super::tls::ListenerTls;
 use super::topology::{Topology, discover};
-use super::upstream::{Address, Upstream};
-use super::{session, socket};
-use crate::engine::{OwnSession, Session};
+use super::upstream::Upstream;
 use crate::service::Service;
 use crate::wire::compressed::Method;
 
@@ -34,12 +35,16 @@ pub struct Config {
     /// Host name for hello replies, if another than the address listened on.
     pub advertise: Option<String>,
     pub upstream: Upstream,
+    /// What clients meet; `None`: they speak plainly.
+    pub tls: Option<Arc<ListenerTls>>,
+    pub limits: LimitSettings,
 }
 
 /// Bound listeners, nothing accepted yet.
 pub struct Proxy<P> {
     listeners: Vec<TcpListener>,
     topology: Arc<Topology>,
+    entrance: Arc<Entrance>,
     /// Whether some member's own name is still unknown.
     incomplete: bool,
     rules: Arc<ArcSwap<P>>,
@@ -71,10 +76,13 @@ impl<P: Policy> Proxy<P> {
             addresses.push(address);
         }
         let topology = Arc::new(Topology::new(config.advertise, members, addresses));
-        let compressors = config.upstream.compressors.map(Arc::from);
+        let limits = Arc::new(Limits::new(config.limits));
+        let compressors = config.upstream.compressors.clone().map(Arc::from);
+        let entrance = Arc::new(Entrance::new(config.upstream, config.tls, limits));
         Ok(Self {
             listeners,
             topology,
+            entrance,
             incomplete: !answered,
             rules,
             service,
@@ -94,8 +102,8 @@ impl<P: Policy> Proxy<P> {
         let (draining, drained) = watch::channel(false);
         let mut accepting = tokio::task::JoinSet::new();
         if self.incomplete {
-            let topology = self.topology.clone();
-            accepting.spawn(async move { topology.learn_names().await });
+            let (topology, entrance) = (self.topology.clone(), self.entrance.clone());
+            accepting.spawn(async move { topology.learn_names(&entrance.upstream).await });
         }
         for (index, listener) in self.listeners.into_iter().enumerate() {
             let door = Arc::new(Door {
@@ -106,7 +114,7 @@ impl<P: Policy> Proxy<P> {
                 observations: self.observations.clone(),
                 compressors: self.compressors.clone(),
             });
-            accepting.spawn(accept(listener, door, drained.clone()));
+            accepting.spawn(accept(listener, door, self.entrance.clone(), drained.clone()));
         }
         drop(drained);
         shutdown.await;
@@ -140,38 +148,26 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindErro
     bound.await.map_err(|error| BindError { address, error })
 }
 
-async fn accept<P: Policy>(listener: TcpListener, door: Arc<Door<P>>, shutdown: watch::Receiver<bool>) {
+async fn accept<P: Policy>(
+    listener: TcpListener,
+    door: Arc<Door<P>>,
+    entrance: Arc<Entrance>,
+    shutdown: watch::Receiver<bool>,
+) {
+    let failed = Throttle::default();
     loop {
         match listener.accept().await {
             Ok((client, peer)) => {
-                tokio::spawn(connect(client, peer, door.clone(), shutdown.clone()));
+                tokio::spawn(arrival::receive(client, peer, door.clone(), entrance.clone(), shutdown.clone()));
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if let Some(left_out) = failed.line() {
+                    tracing::warn!(left_out, "cannot accept a connection, clients wait: {error}");
+                }
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
     }
-}
-
-/// One client: dials its member and relays. When the member cannot be reached the client's connection is
-/// closed at once, which drivers know how to retry.
-async fn connect<P: Policy>(client: TcpStream, peer: SocketAddr, door: Arc<Door<P>>, shutdown: watch::Receiver<bool>) {
-    let Some(member) = door.topology.dial(door.index) else { return };
-    match Box::pin(pair(&client, &member)).await {
-        Ok((upstream, local)) => {
-            let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
-            let session = Session { client: peer.to_string(), own, ..Session::default() };
-            session::run(Relay::new(client, upstream, door, local, session), shutdown).await;
-        }
-        Err(error) => tracing::warn!(client = %peer, "connection closed: upstream {member} cannot be reached: {error}"),
-    }
-}
-
-async fn pair(client: &TcpStream, member: &Address) -> io::Result<(TcpStream, IpAddr)> {
-    let local = client.local_addr()?.ip();
-    socket::tune(client)?;
-    Ok((member.connect().await?, local))
 }
 
 #[cfg(test)]

@@ -8,15 +8,16 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::end::End;
+use super::limits::Patience;
 use super::policy::Policy;
 use super::relay::{Event, Relay};
 
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Relays until either side closes, a message closes the connection, or `shutdown` turns true and nothing is
-/// under way.
-pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>)
+/// Relays until either side closes, a message closes the connection, `patience` ends, or `shutdown` turns true
+/// and nothing is under way.
+pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>, mut patience: Patience)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -29,6 +30,13 @@ where
             _ = shutdown.changed(), if !relay.draining => {
                 relay.draining = true;
                 continue;
+            }
+            () = patience.run_out() => {
+                let (activity, busy) = relay.take_activity();
+                match patience.judge(activity, busy) {
+                    Ok(()) => continue,
+                    Err(end) => break end,
+                }
             }
         };
         match event {

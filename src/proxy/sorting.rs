@@ -63,6 +63,9 @@ impl<P: Policy> Requests<'_, P> {
         if triage == Triage::More && head.len() < header.length {
             return Ok(Class::More);
         }
+        if triage == Triage::Judge && is_tls(head) {
+            return Err(ClientFault::Tls);
+        }
         self.act(triage, header, head, None)
     }
 
@@ -109,6 +112,14 @@ impl<P: Policy> Requests<'_, P> {
             Triage::Judge | Triage::More => Ok(Class::Whole(Request::Judge)),
         }
     }
+}
+
+/// A ClientHello: as a message it would have a length of 33 MB and an opcode that does not exist.
+fn is_tls(head: &[u8]) -> bool {
+    const HANDSHAKE_OF_TLS_1: [u8; 2] = [0x16, 3];
+    head.starts_with(&HANDSHAKE_OF_TLS_1)
+        && Header::parse(head)
+            .is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
 }
 
 /// Whether a plain message is compressed on its way.

@@ -68,10 +68,10 @@ impl Topology {
     }
 
     /// Asks until every member has said its name. For members that were down when docward started.
-    pub(super) async fn learn_names(&self) {
+    pub(super) async fn learn_names(&self, upstream: &Upstream) {
         loop {
             let members = self.members.load_full();
-            let hellos = join_all(members.iter().map(|member| member.dial.hello())).await;
+            let hellos = join_all(members.iter().map(|member| upstream.hello(&member.dial))).await;
             let complete = hellos.iter().all(Result::is_ok);
             let named = members.iter().zip(hellos).map(|(member, hello)| {
                 let name = hello.ok().and_then(|hello| hello.me).unwrap_or_else(|| member.name.clone());
@@ -89,7 +89,7 @@ impl Topology {
 /// Asks the seeds who is in the set. The second value tells whether somebody answered.
 pub(super) async fn discover(upstream: &Upstream) -> (Vec<Member>, bool) {
     let seeds = if upstream.direct { upstream.seeds.get(..1).unwrap_or_default() } else { &upstream.seeds };
-    let hellos = join_all(seeds.iter().map(Address::hello)).await;
+    let hellos = join_all(seeds.iter().map(|seed| upstream.hello(seed))).await;
     let mut answers = Vec::new();
     for (seed, hello) in seeds.iter().zip(hellos) {
         match hello {

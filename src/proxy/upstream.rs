@@ -5,14 +5,20 @@
 //! [`super::topology`].
 
 use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mongodb::options::{ClientOptions, ServerAddress, Tls};
+use mongodb::options::{ServerAddress, Tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::socket::{self, Stream};
+use super::tls::{TlsError, UpstreamTls, from_upstream};
 use crate::document::{Document, Value, Writer};
+use crate::service::connection::{self, ConnectionError};
 use crate::wire::compressed::{Compressor, Method};
 use crate::wire::op_msg::{self, Message};
 use crate::wire::{HEADER_LENGTH, Header};
@@ -31,7 +37,7 @@ pub struct Address {
 }
 
 /// What the `upstream` connection string says, as far as docward dials it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Upstream {
     /// In the order of the connection string; at least one.
     pub seeds: Vec<Address>,
@@ -39,18 +45,16 @@ pub struct Upstream {
     pub direct: bool,
     /// `compressors=`, the best first; `None` when it says nothing of them.
     pub compressors: Option<Vec<Method>>,
+    pub tls: Option<Arc<UpstreamTls>>,
 }
 
 /// Why a connection string cannot be used; the text says what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    #[error("the upstream connection string is not valid: {0}")]
-    Invalid(String),
-    #[error(
-        "the upstream connection string asks for TLS, which docward does not speak yet; \
-         remove tls=true (or use mongodb:// instead of mongodb+srv:// with tls=false)"
-    )]
-    Tls,
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("the upstream connection string names a Unix socket; write host:port instead")]
     UnixSocket,
 }
@@ -64,31 +68,61 @@ pub(super) struct Hello {
 }
 
 impl Upstream {
-    /// Reads a connection string with the driver's own parser (which looks up mongodb+srv names).
+    /// Reads a connection string with the driver's own parser. `resolver`: see [`connection::options`].
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn parse(uri: &str) -> Result<Self, UpstreamError> {
-        let options =
-            ClientOptions::parse(uri).await.map_err(|error| UpstreamError::Invalid(error.kind.to_string()))?;
-        if let Some(Tls::Enabled(_)) = options.tls {
-            return Err(UpstreamError::Tls);
-        }
+    pub async fn parse(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, UpstreamError> {
+        let options = connection::options(uri, resolver).await?;
+        let tls = match &options.tls {
+            Some(Tls::Enabled(options)) => Some(Arc::new(UpstreamTls::load(options.into())?)),
+            _ => None,
+        };
         let seeds = options.hosts.into_iter().map(Address::from_driver).collect::<Result<_, _>>()?;
         let compressors = options.compressors.map(|list| list.iter().filter_map(method).collect());
-        Ok(Self { seeds, direct: options.direct_connection == Some(true), compressors })
+        Ok(Self { seeds, direct: options.direct_connection == Some(true), compressors, tls })
     }
-}
 
-fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {
-    use mongodb::options::Compressor as Known;
-    match *compressor {
-        Known::Snappy => Some(Compressor::Snappy.into()),
-        Known::Zlib { level } => {
-            Some(Method { compressor: Compressor::Zlib, level: level.and_then(|level| level.try_into().ok()) })
+    /// Dials a server.
+    ///
+    /// # Errors
+    /// The socket's, `TimedOut` after [`CONNECT_TIMEOUT`], or why there is no TLS with it.
+    pub(super) async fn connect(&self, address: &Address) -> io::Result<Stream> {
+        timeout(CONNECT_TIMEOUT, async {
+            let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+            socket::tune(&stream)?;
+            match &self.tls {
+                None => Ok(Stream::Plain(stream)),
+                Some(tls) => tls.connect(&address.host, stream).await,
+            }
+        })
+        .await?
+    }
+
+    /// What it may mean that a server closes the connection at the first message.
+    fn unanswered(&self) -> &'static str {
+        match self.tls {
+            None => {
+                "it closed the connection without an answer; if it demands TLS, add tls=true to the connection string"
+            }
+            Some(_) => {
+                "it closed the connection after the TLS handshake; if it demands a client certificate, or another one, \
+                 name it with tlsCertificateKeyFile= in the connection string"
+            }
         }
-        Known::Zstd { level } => Some(Method { compressor: Compressor::Zstd, level }),
-        _ => None,
+    }
+
+    /// Asks a server who it is.
+    ///
+    /// # Errors
+    /// As [`Self::connect`], and `InvalidData` for an answer that is none.
+    pub(super) async fn hello(&self, address: &Address) -> io::Result<Hello> {
+        let mut stream = self.connect(address).await?;
+        let answer = timeout(CONNECT_TIMEOUT, ask_hello(&mut stream)).await?;
+        answer.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => io::Error::new(error.kind(), self.unanswered()),
+            _ => from_upstream(error),
+        })
     }
 }
 
@@ -106,35 +140,6 @@ impl Address {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })
     }
-
-    /// # Errors
-    /// The socket's, or `TimedOut` after [`CONNECT_TIMEOUT`].
-    pub(super) async fn connect(&self) -> std::io::Result<TcpStream> {
-        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect((self.host.as_str(), self.port))).await??;
-        super::socket::tune(&stream)?;
-        Ok(stream)
-    }
-
-    /// Asks the server who it is.
-    ///
-    /// # Errors
-    /// The socket's, `TimedOut`, or `InvalidData` for an answer that is none.
-    pub(super) async fn hello(&self) -> std::io::Result<Hello> {
-        let mut stream = self.connect().await?;
-        timeout(CONNECT_TIMEOUT, async {
-            stream.write_all(&hello_request()).await?;
-            let mut reply = vec![0; HEADER_LENGTH];
-            stream.read_exact(&mut reply).await?;
-            let header = Header::parse(&reply).map_err(invalid)?.ok_or(std::io::ErrorKind::InvalidData)?;
-            if header.length > MAX_HELLO_LENGTH {
-                return Err(std::io::ErrorKind::InvalidData.into());
-            }
-            reply.resize(header.length, 0);
-            stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
-            Hello::parse(&reply)
-        })
-        .await?
-    }
 }
 
 impl fmt::Display for Address {
@@ -148,7 +153,7 @@ impl fmt::Display for Address {
 }
 
 impl Hello {
-    fn parse(reply: &[u8]) -> std::io::Result<Self> {
+    fn parse(reply: &[u8]) -> io::Result<Self> {
         let message = Message::parse(reply).map_err(invalid)?;
         let body = Document::parse(message.body).map_err(invalid)?;
         let text = |value: Value<'_>| value.as_str().map(str::to_owned);
@@ -156,6 +161,20 @@ impl Hello {
             |key| body.get(key).and_then(Value::as_array).into_iter().flat_map(Document::values).filter_map(text);
         Ok(Self { me: body.get("me").and_then(text), members: list("hosts").chain(list("passives")).collect() })
     }
+}
+
+async fn ask_hello(stream: &mut Stream) -> io::Result<Hello> {
+    stream.write_all(&hello_request()).await?;
+    stream.flush().await?;
+    let mut reply = vec![0; HEADER_LENGTH];
+    stream.read_exact(&mut reply).await?;
+    let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
+    if header.length > MAX_HELLO_LENGTH {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    reply.resize(header.length, 0);
+    stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
+    Hello::parse(&reply)
 }
 
 fn hello_request() -> Vec<u8> {
@@ -169,8 +188,20 @@ fn hello_request() -> Vec<u8> {
     request.finish()
 }
 
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {
+    use mongodb::options::Compressor as Known;
+    match *compressor {
+        Known::Snappy => Some(Compressor::Snappy.into()),
+        Known::Zlib { level } => {
+            Some(Method { compressor: Compressor::Zlib, level: level.and_then(|level| level.try_into().ok()) })
+        }
+        Known::Zstd { level } => Some(Method { compressor: Compressor::Zstd, level }),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -193,17 +224,20 @@ mod tests {
 
     #[tokio::test]
     async fn connection_strings_are_read_as_the_driver_reads_them() {
-        let upstream = Upstream::parse("mongodb://u:p@a,b:7/?replicaSet=rs0").await.unwrap();
+        let parse = async |uri: &str| Upstream::parse(uri, None).await;
+        let upstream = parse("mongodb://u:p@a,b:7/?replicaSet=rs0").await.unwrap();
         assert_eq!(upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:27017", "b:7"]);
-        assert!(!upstream.direct);
-        assert!(Upstream::parse("mongodb://a/?directConnection=true").await.unwrap().direct);
+        assert!(!upstream.direct && upstream.tls.is_none());
+        assert!(parse("mongodb://a/?directConnection=true").await.unwrap().direct);
         let list = "mongodb://a/?compressors=zstd,zlib,snappy&zlibCompressionLevel=9";
         let zlib = Method { compressor: Compressor::Zlib, level: Some(9) };
         let expected = vec![Compressor::Zstd.into(), zlib, Compressor::Snappy.into()];
-        assert_eq!(Upstream::parse(list).await.unwrap().compressors, Some(expected));
+        assert_eq!(parse(list).await.unwrap().compressors, Some(expected));
         assert_eq!(upstream.compressors, None);
-        assert!(matches!(Upstream::parse("mongodb://a/?compressors=lz4").await, Err(UpstreamError::Invalid(_))));
-        assert!(matches!(Upstream::parse("mongodb://a/?tls=true").await, Err(UpstreamError::Tls)));
-        assert!(matches!(Upstream::parse("a:27017").await, Err(UpstreamError::Invalid(_))));
+        assert!(matches!(parse("mongodb://a/?compressors=lz4").await, Err(UpstreamError::Connection(_))));
+        assert!(parse("mongodb://a/?tlsInsecure=true&tls=true").await.unwrap().tls.is_some());
+        let missing = parse("mongodb://a/?tls=true&tlsCAFile=/none.pem").await.unwrap_err();
+        assert!(missing.to_string().starts_with("/none.pem cannot be read"), "{missing}");
+        assert!(matches!(parse("a:27017").await, Err(UpstreamError::Connection(_))));
     }
 }

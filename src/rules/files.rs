@@ -20,6 +20,13 @@ use super::yaml;
 /// How deep folders are searched: links to a folder above would otherwise never end.
 const MAX_FOLDERS: usize = 16;
 
+/// Reads one file; mistakes in reading it are in the second place.
+pub(super) fn single(path: &Path) -> (Sources, Vec<Diagnostic>) {
+    let mut reading = Reading::default();
+    reading.file(path);
+    (Sources::new(reading.sources), reading.found)
+}
+
 impl<P: Pattern> RuleSet<P> {
     /// Reads and checks the rule files at `paths`: files, and folders full of them. A file reached
     /// twice counts once.

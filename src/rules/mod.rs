@@ -3,7 +3,7 @@
 //! The way of a rule: `files` finds and reads files → `yaml` makes a tree of [`Node`]s, each with
 //! its place → `envelope` reads the rules with `reader`, and hands the settings of each pattern to
 //! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other →
-//! `index` answers which rules a namespace has. `set` is the front door.
+//! `index` answers which rules a namespace has. `set` is the front door. `settings` reads other YAML files alike.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`], shown by `render`. This layer must not know
 //! the patterns, commands, sockets or clocks; only `files` touches the file system.
@@ -22,6 +22,7 @@ mod reader;
 mod render;
 mod rule;
 mod set;
+mod settings;
 mod source;
 #[cfg(test)]
 mod stub;
@@ -37,8 +38,9 @@ pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern};
 pub use node::{Key, Node, Value};
-pub use reader::MapReader;
+pub use reader::{MapReader, parse_duration};
 pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
+pub use settings::read_settings;
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

@@ -4,15 +4,19 @@
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
 //! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`stamps`] for the command line.
 
+pub mod access;
 mod allocator;
+pub mod connection;
 pub mod copies;
 mod mongo;
+mod srv;
 pub mod stamps;
 
 use std::pin::Pin;
 
 use crate::engine::lookup::{Found, Lookup, LookupError};
 
+pub use connection::TlsFiles;
 pub use mongo::MongoService;
 
 /// An answer on its way.

@@ -4,6 +4,7 @@
 //! Counters are documents `{_id: counter, seq: last number issued}`; an application's own `$inc` on them stays
 //! correct beside docward. Errors are sorted by whether trying again can help.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCrit
 use tokio::sync::OnceCell;
 
 use super::allocator::{Allocator, Store};
+use super::connection::{self, ConnectionError};
 use super::{Answer, Service};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
@@ -39,18 +41,20 @@ pub(super) struct Server {
 }
 
 impl MongoService {
+    /// `resolver`: see [`connection::options`].
+    ///
     /// # Errors
-    /// The driver's, when `uri` is no connection string.
-    pub async fn parse(uri: &str) -> Result<Self, Error> {
-        Ok(Self::new(ClientOptions::parse(uri).await?))
+    /// [`ConnectionError`].
+    pub async fn parse(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
+        connection::options(uri, resolver).await.map(Self::new)
     }
 
     /// Uses the upstream's connection string, but not as the user it may name.
     ///
     /// # Errors
-    /// The driver's, when `uri` is no connection string.
-    pub async fn parse_without_credentials(uri: &str) -> Result<Self, Error> {
-        let mut options = ClientOptions::parse(uri).await?;
+    /// [`ConnectionError`].
+    pub async fn parse_without_credentials(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
+        let mut options = connection::options(uri, resolver).await?;
         options.credential = None;
         Ok(Self::new(options))
     }

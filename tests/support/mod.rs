@@ -7,9 +7,11 @@
 #![allow(unreachable_pub, reason = "every test crate is the root of its own copy")]
 #![allow(clippy::unwrap_used, reason = "a fixture that fails should fail its test")]
 
+pub mod certificates;
 pub mod driver;
 pub mod frame;
 pub mod mongod;
+pub mod names;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -36,10 +36,12 @@ impl Mongod {
         Mongod::start_with(kind, &[])
     }
 
-    /// The same with more arguments.
+    /// The same with more arguments. A replica set must take plain connections while it is initiated.
     pub fn start_with(kind: Kind, arguments: &[&str]) -> Mongod {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         // Another process may take the port between our look and mongod's.
-        let mut mongod = (0..5).find_map(|_| Mongod::launch(kind, arguments)).expect("mongod did not start five times");
+        let launched = (0..5).find_map(|_| Mongod::launch(kind, &arguments));
+        let mut mongod = launched.expect("mongod did not start five times");
         if kind == Kind::ReplicaSet {
             mongod.initiate();
         }
@@ -70,6 +72,10 @@ impl Mongod {
             Kind::Standalone => format!("mongodb://{}/", self.address()),
             Kind::ReplicaSet => format!("mongodb://{}/?replicaSet=rs0", self.address()),
         }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn kind(&self) -> Kind {
@@ -104,20 +110,19 @@ impl Mongod {
     /// Starts it again on the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
         self.process.kill();
-        let mut command = self.kind.command(self.port, &self.folder);
-        self.process = Guarded::spawn(command.args(&self.arguments), self.folder.path());
+        self.process =
+            Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
         if self.kind == Kind::ReplicaSet {
             self.await_primary();
         }
     }
 
-    fn launch(kind: Kind, arguments: &[&str]) -> Option<Mongod> {
+    fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {
         let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
         let process = Guarded::spawn(kind.command(port, &folder).args(arguments), folder.path());
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut mongod = Mongod { process, folder, kind, arguments, port };
+        let mut mongod = Mongod { process, folder, kind, arguments: arguments.to_vec(), port };
         if mongod.answers() {
             return Some(mongod);
         }

@@ -26,6 +26,8 @@ pub struct Builder {
     environment: Vec<(String, String)>,
     listen: String,
     listeners: usize,
+    /// Of open files; the system's when it is not set.
+    file_limit: Option<u32>,
     folder: TempDir,
 }
 
@@ -44,6 +46,7 @@ impl Docward {
             environment: Vec::new(),
             listen: "127.0.0.1:0".to_owned(),
             listeners: 1,
+            file_limit: None,
             folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
     }
@@ -166,6 +169,13 @@ impl Builder {
         self
     }
 
+    /// How many files and connections it may have open.
+    #[must_use]
+    pub fn file_limit(mut self, count: u32) -> Builder {
+        self.file_limit = Some(count);
+        self
+    }
+
     /// Starts it and waits until it listens; panics with its log when it does not.
     pub fn start(self) -> Docward {
         self.try_start().unwrap_or_else(|log| panic!("docward did not start:\n{log}"))
@@ -191,7 +201,15 @@ impl Builder {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+        let executable = env!("CARGO_BIN_EXE_docward");
+        let mut command = match self.file_limit {
+            None => Command::new(executable),
+            Some(count) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {count} && exec \"$0\" \"$@\""), executable]);
+                shell
+            }
+        };
         command
             .arg("serve")
             .args(["--listen", &self.listen])

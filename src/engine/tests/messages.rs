@@ -148,3 +148,28 @@ fn triage_tells_from_the_first_bytes() {
         let _ = triage(&guarded[..end], &rules);
     }
 }
+
+#[test]
+fn a_login_by_certificate_is_refused_and_every_other_passes() {
+    let rules = RuleSet::default();
+    for (command, refused) in [
+        (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "user": "CN=x", "$db": "$external"}, true),
+        (doc! {"authenticate": 1, "$db": "$external"}, true),
+        (doc! {"saslStart": 1, "payload": 1, "mechanism": "MONGODB-X509", "$db": "$external"}, true),
+        (doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": 1, "$db": "admin"}, false),
+        (doc! {"saslStart": 1, "mechanism": "PLAIN", "payload": 1, "$db": "$external"}, false),
+        (doc! {"saslContinue": 1, "payload": "MONGODB-X509", "$db": "admin"}, false),
+        (doc! {"logout": 1, "$db": "admin"}, false),
+    ] {
+        let whole = frame(&command, "", &[], 0);
+        let expected = if refused { Triage::Judge } else { Triage::Authenticate { expects_reply: true } };
+        assert_eq!(triage(&whole, &rules), expected, "{command}");
+        let early = (16..whole.len()).map(|end| triage(&whole[..end], &rules));
+        assert!(early.into_iter().all(|triage| triage == Triage::More || triage == expected), "{command}");
+        match first_step(&rules, &whole) {
+            Step::Reply(reply) if refused => assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 18),
+            Step::ForwardOriginal { .. } if !refused => {}
+            other => panic!("{command}: {other:?}"),
+        }
+    }
+}

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
 use crate::engine::{Input, Now, Observation, Step, Triage};
+use crate::proxy::limits::{LimitSettings, Patience};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
 use crate::proxy::session;
@@ -126,6 +127,10 @@ where
     Relay::new(client, upstream, Arc::new(door), LOCAL, Session::default())
 }
 
+fn patience() -> Patience {
+    Patience::new(&LimitSettings::default(), tokio::time::Instant::now())
+}
+
 /// Both far ends of a running session; true sent to `shutdown` drains it.
 struct Ends {
     client: DuplexStream,
@@ -144,7 +149,7 @@ fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (shutdown, receiver) = watch::channel(false);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
-        session::run(relay(near_client, near_upstream, compressors), receiver).await;
+        session::run(relay(near_client, near_upstream, compressors), receiver, patience()).await;
         drop(sender);
     });
     Ends { client, upstream, shutdown, session }
@@ -359,7 +364,7 @@ async fn an_idle_session_is_small() {
         tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
     };
     let (_shutdown, receiver) = watch::channel(false);
-    let session = session::run(relay(stream().await, stream().await, None), receiver);
+    let session = session::run(relay(stream().await, stream().await, None), receiver, patience());
     let size = size_of_val(&session);
     assert!(size < 1536, "a session's task has {size} bytes");
 }

@@ -151,7 +151,13 @@ impl<'d> Snappy<'d, '_> {
             return None;
         }
         while !snappy.data.is_empty() && (check || snappy.produced < snappy.room.len()) {
-            let Some(element) = snappy.element()? else { break };
+            let Some(element) = snappy.element()? else {
+                // A tag without its length is not here yet; behind the end of a whole block it is garbage.
+                if check {
+                    return None;
+                }
+                break;
+            };
             let complete = match element {
                 Element::Literal { length, here } => {
                     snappy.literal(here);

@@ -1,0 +1,223 @@
+//! How many connections clients may have, and how long they may stay without using them.
+//!
+//! [`Limits`] counts, [`Patience`] waits. What a refused client is told is in [`super::refusal`].
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::end::End;
+
+/// What is allowed; `None` is no limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Clients' connections in all, over all listeners.
+    pub connections: Option<usize>,
+    pub connections_per_address: Option<usize>,
+    /// Without a message in either direction; a connection that waits for a reply is not idle.
+    pub idle_timeout: Option<Duration>,
+    /// For TLS and the first message together.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for LimitSettings {
+    /// As mongod: who is idle stays. Ten seconds are a driver's own patience with a handshake.
+    fn default() -> Self {
+        Self {
+            connections: None,
+            connections_per_address: None,
+            idle_timeout: None,
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a connection is refused; the text is for the client and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Full {
+    #[error(
+        "docward has the {0} connections it may have (limits: connections); close some, for example with a \
+         smaller maxPoolSize, or raise the limit"
+    )]
+    Connections(usize),
+    #[error(
+        "{1} has the {0} connections that one address may have (limits: connections_per_address); close some, \
+         for example with a smaller maxPoolSize, or raise the limit"
+    )]
+    Address(usize, IpAddr),
+}
+
+/// The connections there are.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    pub(super) settings: LimitSettings,
+    open: AtomicUsize,
+    /// Only of addresses that have connections, and only if there is a limit for them.
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection that counts until this is dropped.
+#[derive(Debug)]
+pub(super) struct Admission {
+    limits: Arc<Limits>,
+    address: IpAddr,
+}
+
+impl Limits {
+    pub(super) fn new(settings: LimitSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// # Errors
+    /// [`Full`].
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Full> {
+        let address = address.to_canonical();
+        let open = self.open.fetch_add(1, Ordering::Relaxed);
+        if let Some(limit) = self.settings.connections.filter(|limit| open >= *limit) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full::Connections(limit));
+        }
+        if let Some(limit) = self.settings.connections_per_address {
+            let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = by_address.entry(address).or_default();
+            if *open >= limit {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                return Err(Full::Address(limit, address));
+            }
+            *open += 1;
+        }
+        Ok(Admission { limits: self.clone(), address })
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.limits.open.fetch_sub(1, Ordering::Relaxed);
+        if self.limits.settings.connections_per_address.is_some() {
+            let mut by_address = self.limits.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(open) = by_address.get_mut(&self.address) {
+                *open -= 1;
+                if *open == 0 {
+                    by_address.remove(&self.address);
+                }
+            }
+        }
+    }
+}
+
+/// What a connection did since it was last asked. Two flags instead of a clock that every message would read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Activity {
+    /// Bytes came, from either side.
+    pub(super) moved: bool,
+    /// A whole message has come from the client, ever.
+    pub(super) heard: bool,
+}
+
+/// Waits for a client that does not use its connection.
+#[derive(Debug)]
+pub(super) struct Patience {
+    handshake: Duration,
+    /// When the first message must have come.
+    deadline: Instant,
+    idle: Option<Duration>,
+    /// `None`: there is nothing to wait for any more.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the connection was idle the last time.
+    was_idle: bool,
+}
+
+impl Patience {
+    /// `arrived`: when the connection was accepted.
+    pub(super) fn new(settings: &LimitSettings, arrived: Instant) -> Self {
+        let (handshake, idle) = (settings.handshake_timeout, settings.idle_timeout);
+        let deadline = arrived + handshake;
+        let first_look = idle.map_or(deadline, |limit| deadline.min(Instant::now() + limit / 2));
+        Self { handshake, deadline, idle, timer: Some(Box::pin(sleep_until(first_look))), was_idle: false }
+    }
+
+    /// Ready when [`Self::judge`] is to be asked.
+    pub(super) async fn run_out(&mut self) {
+        match &mut self.timer {
+            Some(timer) => timer.await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether the connection is to be closed. It is looked at twice in an idle timeout, so what is idle goes
+    /// after one to one and a half of it.
+    ///
+    /// # Errors
+    /// [`End::Unheard`], [`End::Idle`].
+    pub(super) fn judge(&mut self, activity: Activity, busy: bool) -> Result<(), End> {
+        if !activity.heard {
+            self.timer = Some(Box::pin(sleep_until(self.deadline)));
+            return if Instant::now() < self.deadline { Ok(()) } else { Err(End::Unheard(self.handshake)) };
+        }
+        let idle = !activity.moved && !busy;
+        match self.idle {
+            Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
+            limit => self.timer = limit.map(|limit| Box::pin(sleep(limit / 2))),
+        }
+        self.was_idle = idle;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(connections: Option<usize>, connections_per_address: Option<usize>) -> Arc<Limits> {
+        Arc::new(Limits::new(LimitSettings { connections, connections_per_address, ..LimitSettings::default() }))
+    }
+
+    #[test]
+    fn a_place_is_free_again_when_its_connection_is_gone() {
+        let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
+        let all = limits(Some(2), None);
+        let (first, second) = (all.admit(one).unwrap(), all.admit(one).unwrap());
+        assert_eq!(all.admit(two).unwrap_err(), Full::Connections(2));
+        drop(first);
+        let third = all.admit(two).unwrap();
+        drop((second, third));
+        assert_eq!(all.open.load(Ordering::Relaxed), 0);
+
+        let each = limits(Some(3), Some(1));
+        let (first, second) = (each.admit(one).unwrap(), each.admit(two).unwrap());
+        assert_eq!(each.admit(mapped).unwrap_err(), Full::Address(1, one));
+        assert_eq!(each.open.load(Ordering::Relaxed), 2);
+        drop((first, second));
+        assert!(each.by_address.lock().unwrap().is_empty());
+        assert!(each.admit(mapped).is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_is_silent_is_let_go_and_who_waits_is_not() {
+        let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
+        let silent = Activity::default();
+        let heard = Activity { heard: true, moved: false };
+        let moved = Activity { moved: true, ..heard };
+        let new = || Patience::new(&settings, Instant::now());
+        assert!(new().judge(silent, false).is_ok());
+        let long_ago = Instant::now().checked_sub(settings.handshake_timeout).unwrap();
+        assert!(matches!(Patience::new(&settings, long_ago).judge(silent, false), Err(End::Unheard(_))));
+        for (looks, kept) in [
+            (&[(moved, false), (heard, false), (heard, false)][..], false),
+            (&[(moved, false), (heard, false), (moved, false), (heard, false)], true),
+            (&[(moved, false), (heard, true), (heard, true), (heard, true)], true),
+            (&[(moved, false), (heard, true), (heard, false), (heard, false)], false),
+        ] {
+            let mut patience = new();
+            let ends: Vec<bool> =
+                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy).is_err()).collect();
+            assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! PEM files: read, said plainly what is wrong with them, and read again when their content changes.
+//!
+//! MongoDB's way of one file with key and certificate works for both. Knows files, not handshakes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why a side's TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{0} cannot be read: {1}")]
+    Unreadable(PathBuf, io::Error),
+    #[error("{0} is no PEM file: {1}")]
+    NotPem(PathBuf, String),
+    #[error("{0} holds no certificate; it needs a block that begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate(PathBuf),
+    #[error("{0} holds no private key; name the file that does (a key and its certificate may share one)")]
+    NoKey(PathBuf),
+    #[error(
+        "the private key in {0} is encrypted, and docward cannot ask for its passphrase; \
+         decrypt it with: openssl pkey -in {0} -out key.pem"
+    )]
+    EncryptedKey(PathBuf),
+    #[error("{0} cannot be used: {1}")]
+    Unusable(PathBuf, String),
+    #[error("this system has no certificate store; name the upstream's CA with tlsCAFile= in the connection string")]
+    NoAuthorities,
+    #[error("TLS cannot be set up: {0}")]
+    Library(rustls::Error),
+}
+
+/// What a configuration is made from.
+pub(super) trait Source {
+    type Config;
+
+    fn files(&self) -> Vec<&Path>;
+
+    /// # Errors
+    /// [`TlsError`].
+    fn build(&self) -> Result<Self::Config, TlsError>;
+}
+
+/// A configuration that follows its files.
+#[derive(Debug)]
+pub(super) struct FromFiles<S: Source> {
+    source: S,
+    current: ArcSwap<S::Config>,
+    /// Of the files' content, as of the last time it was looked at, whether it could be used or not.
+    seen: AtomicU64,
+}
+
+impl<S: Source> FromFiles<S> {
+    /// # Errors
+    /// [`TlsError`].
+    pub(super) fn load(source: S) -> Result<Self, TlsError> {
+        // Taken first: a file that changes meanwhile is read again.
+        let seen = AtomicU64::new(fingerprint(&source));
+        let current = ArcSwap::from_pointee(source.build()?);
+        Ok(Self { source, current, seen })
+    }
+
+    pub(super) fn current(&self) -> Arc<S::Config> {
+        self.current.load_full()
+    }
+
+    /// Whether the files had changed. The same mistake is reported once.
+    ///
+    /// # Errors
+    /// [`TlsError`]; then nothing has changed.
+    pub(super) fn reload(&self) -> Result<bool, TlsError> {
+        let fingerprint = fingerprint(&self.source);
+        if self.seen.swap(fingerprint, Ordering::Relaxed) == fingerprint {
+            return Ok(false);
+        }
+        self.current.store(Arc::new(self.source.build()?));
+        Ok(true)
+    }
+}
+
+/// Tells contents apart; proves nothing.
+fn fingerprint(source: &impl Source) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in source.files() {
+        std::fs::read(file).ok().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
+}
+
+/// All certificates in a file, in its order.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| TlsError::NotPem(path.to_owned(), error.to_string()))?;
+    if certificates.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(certificates) }
+}
+
+/// The first private key in a file.
+pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = read(path)?;
+    if is_encrypted(&text) {
+        return Err(TlsError::EncryptedKey(path.to_owned()));
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => TlsError::NoKey(path.to_owned()),
+        other => TlsError::NotPem(path.to_owned(), other.to_string()),
+    })
+}
+
+/// PKCS #8's way and the older one of OpenSSL.
+fn is_encrypted(text: &[u8]) -> bool {
+    let has = |mark: &[u8]| text.windows(mark.len()).any(|window| window == mark);
+    has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")
+}
+
+/// The certificates in a file as authorities. A system's store may hold some that cannot be used.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    let (usable, _) = authorities.add_parsable_certificates(certificates(path)?);
+    if usable == 0 { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(authorities) }
+}
+
+pub(super) fn unusable(path: &Path, error: &impl std::fmt::Display) -> TlsError {
+    TlsError::Unusable(path.to_owned(), error.to_string())
+}

@@ -1,0 +1,40 @@
+//! YAML files of settings that are no rules, read as strictly and with the same diagnostics.
+//!
+//! `docward.yaml` is one. What it may say is known to whoever reads it (`crate::cli`).
+
+use std::path::Path;
+
+use super::context::ReadContext;
+use super::diagnostic::Report;
+use super::node::Value;
+use super::reader::MapReader;
+use super::{files, yaml};
+
+/// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
+///
+/// # Errors
+/// Every mistake found in it.
+pub fn read_settings<T>(path: &Path, read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> T) -> Result<T, Report> {
+    let (sources, mut found) = files::single(path);
+    let mut settings = None;
+    if let (Some(file), true) = (sources.files().next(), found.is_empty()) {
+        match yaml::parse(file, sources.text(file)) {
+            Err(mistake) => found.push(*mistake),
+            Ok(mut tree) => {
+                if tree.value == Value::Null {
+                    tree.value = Value::Map(Vec::new());
+                }
+                let mut context = ReadContext::new(&mut found);
+                if let Some(mut reader) = context.map(&tree) {
+                    settings = Some(read(&mut reader));
+                    reader.finish();
+                }
+            }
+        }
+    }
+    let report = Report::new(found, sources);
+    match settings {
+        Some(settings) if !report.has_errors() => Ok(settings),
+        _ => Err(report),
+    }
+}

@@ -1,0 +1,197 @@
+//! `mongodb+srv://`: the seed list is looked up in DNS and written into a plain connection string.
+//!
+//! After the specification "Initial DNS Seedlist Discovery". Done here rather than by the driver because the
+//! driver only asks the system's name servers, and some deployments (Consul, for one) keep their services at
+//! another. `ClientOptions` are made from the result in [`super::connection`].
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::RData;
+
+const SCHEME: &str = "mongodb+srv://";
+
+/// Why a name gives no seed list.
+#[derive(Debug, thiserror::Error)]
+pub enum SrvError {
+    #[error("a mongodb+srv:// connection string has one host name, without a port, and a path: mongodb+srv://HOST/")]
+    Form,
+    #[error("the name servers cannot be asked for {0}: {1}")]
+    Lookup(String, String),
+    #[error("there is no SRV record {0}; is the name right, and does this name server know it?")]
+    NoRecords(String),
+    #[error("{0} leads to {1}, which is not of the same domain; drivers refuse that, so docward does")]
+    ForeignHost(String, String),
+    #[error("the TXT record of {0} may only say authSource, replicaSet and loadBalanced, and there may be only one")]
+    Text(String),
+}
+
+/// The parts of a connection string that matter here.
+struct Parts<'u> {
+    /// `user:password@`, or nothing.
+    credentials: &'u str,
+    host: &'u str,
+    /// From the slash on, without the options.
+    path: &'u str,
+    options: &'u str,
+}
+
+/// `uri` with its hosts; any other connection string as it is.
+///
+/// # Errors
+/// [`SrvError`].
+pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<Cow<'_, str>, SrvError> {
+    let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
+    let parts = Parts::of(rest)?;
+    let names = Names::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
+    let hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
+    let text = names.text(parts.host).await?;
+    Ok(Cow::Owned(parts.plain(&hosts, &text)))
+}
+
+impl<'u> Parts<'u> {
+    fn of(rest: &'u str) -> Result<Self, SrvError> {
+        let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = address.find('/').map_or((address, "/"), |at| address.split_at(at));
+        let (credentials, host) = match authority.rfind('@') {
+            Some(at) => authority.split_at(at + 1),
+            None => ("", authority),
+        };
+        let valid = !host.is_empty() && !host.contains([':', ',']);
+        if valid { Ok(Self { credentials, host, path, options }) } else { Err(SrvError::Form) }
+    }
+
+    /// Option names know no case.
+    fn option(&self, name: &str) -> Option<&'u str> {
+        let pairs = self.options.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back()
+    }
+
+    /// TLS is on unless the string says otherwise; what it says wins over the TXT record.
+    fn plain(&self, hosts: &[String], text: &str) -> String {
+        let limit = self.option("srvMaxHosts").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+        let hosts = hosts.get(..limit.unwrap_or(usize::MAX).min(hosts.len())).unwrap_or_default();
+        let own = self.options.split('&').filter(|pair| !pair.is_empty());
+        let own = own.filter(|pair| !pair.to_ascii_lowercase().starts_with("srv"));
+        let tls = (self.option("tls").is_none() && self.option("ssl").is_none()).then_some("tls=true");
+        let key = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
+        let added = text.split('&').filter(|pair| !pair.is_empty() && self.option(&key(pair)).is_none());
+        let options: Vec<&str> = own.chain(tls).chain(added).collect();
+        format!("mongodb://{}{}{}?{}", self.credentials, hosts.join(","), self.path, options.join("&"))
+    }
+}
+
+/// Name servers to ask.
+struct Names(TokioResolver);
+
+impl Names {
+    fn new(server: Option<SocketAddr>) -> Result<Self, NetError> {
+        let Some(server) = server else { return TokioResolver::builder_tokio()?.build().map(Self) };
+        let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+            connection.port = server.port();
+            connection
+        });
+        let server = NameServerConfig::new(server.ip(), true, connections.to_vec());
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build().map(Self)
+    }
+
+    /// "host:port" of every SRV record.
+    async fn hosts(&self, host: &str, service: &str) -> Result<Vec<String>, SrvError> {
+        let name = format!("_{service}._tcp.{host}");
+        let found = match self.0.srv_lookup(format!("{name}.")).await {
+            Ok(found) => found,
+            Err(error) if error.is_no_records_found() => return Err(SrvError::NoRecords(name)),
+            Err(error) => return Err(SrvError::Lookup(name, error.to_string())),
+        };
+        let records = found.answers().iter().filter_map(|record| match &record.data {
+            RData::SRV(srv) => Some((srv.target.to_utf8(), srv.port)),
+            _ => None,
+        });
+        let mut hosts = Vec::new();
+        for (target, port) in records {
+            let target = target.trim_end_matches('.');
+            if !is_of_same_domain(host, target) {
+                return Err(SrvError::ForeignHost(name, target.to_owned()));
+            }
+            hosts.push(format!("{target}:{port}"));
+        }
+        if hosts.is_empty() { Err(SrvError::NoRecords(name)) } else { Ok(hosts) }
+    }
+
+    /// The options in the TXT record; empty when there is none.
+    async fn text(&self, host: &str) -> Result<String, SrvError> {
+        let found = match self.0.txt_lookup(format!("{host}.")).await {
+            Ok(found) => found,
+            Err(error) if error.is_no_records_found() => return Ok(String::new()),
+            Err(error) => return Err(SrvError::Lookup(host.to_owned(), error.to_string())),
+        };
+        let mut records = found.answers().iter().filter_map(|record| match &record.data {
+            RData::TXT(text) => Some(text.to_string()),
+            _ => None,
+        });
+        let text = records.next().unwrap_or_default();
+        let may_say = |pair: &str| {
+            let key = pair.split('=').next().unwrap_or_default();
+            ["authSource", "replicaSet", "loadBalanced"].iter().any(|known| known.eq_ignore_ascii_case(key))
+        };
+        let valid = records.next().is_none() && (text.is_empty() || text.split('&').all(may_say));
+        if valid { Ok(text) } else { Err(SrvError::Text(host.to_owned())) }
+    }
+}
+
+/// The specification's rule: the target shares everything behind the name's first label, or, if the name has
+/// fewer than three labels, the whole name.
+fn is_of_same_domain(host: &str, target: &str) -> bool {
+    let (host, target) = (host.to_ascii_lowercase(), target.to_ascii_lowercase());
+    let domain = match host.split('.').count() {
+        0..=2 => host.as_str(),
+        _ => host.split_once('.').map_or(host.as_str(), |(_, domain)| domain),
+    };
+    target.split_once('.').is_some_and(|(_, rest)| rest == domain || rest.ends_with(&format!(".{domain}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_list_makes_a_plain_connection_string() {
+        let hosts = ["a.b.c:1".to_owned(), "d.b.c:2".to_owned()];
+        for (rest, text, expected) in [
+            ("x.b.c", "", "mongodb://a.b.c:1,d.b.c:2/?tls=true"),
+            ("u:p%40@x.b.c/db?tls=false", "", "mongodb://u:p%40@a.b.c:1,d.b.c:2/db?tls=false"),
+            (
+                "x.b.c/?authSource=one&w=2",
+                "authSource=two&replicaSet=rs",
+                "mongodb://a.b.c:1,d.b.c:2/?authSource=one&w=2&tls=true&replicaSet=rs",
+            ),
+            ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1/?SSL=true"),
+        ] {
+            assert_eq!(Parts::of(rest).unwrap().plain(&hosts, text), expected, "{rest}");
+        }
+        for rest in ["", "/", "a:27017/", "a,b/", "u:p@/"] {
+            assert!(Parts::of(rest).is_err(), "{rest}");
+        }
+    }
+
+    #[test]
+    fn targets_are_of_the_names_domain() {
+        for (host, target, expected) in [
+            ("x.b.c", "a.b.c", true),
+            ("x.b.c", "a.z.b.c", true),
+            ("x.b.c", "a.evil.c", false),
+            ("x.b.c", "b.c", false),
+            ("x.b.c", "a.evilb.c", false),
+            ("b.c", "a.b.c", true),
+            ("b.c", "b.c", false),
+            ("X.B.c", "a.b.C", true),
+        ] {
+            assert_eq!(is_of_same_domain(host, target), expected, "{host} {target}");
+        }
+    }
+}

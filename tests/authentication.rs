@@ -1,0 +1,225 @@
+//! Users: logins pass through, rules see who is logged in, and docward's own user is looked at before anything
+//! listens. A replica set with access control; the service's roles hold exactly what the documentation lists.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+use mongodb::Client;
+use mongodb::error::ErrorKind;
+use support::driver::code;
+use support::frame::{Frame, Message};
+use support::mongod::{Kind, Mongod};
+use support::process::free_port;
+use support::proxy::Docward;
+use support::raw;
+use support::scripted::{Peer, reply_to};
+
+/// With access control; `root` may do everything.
+fn mongod() -> &'static Mongod {
+    static SHARED: OnceLock<Mongod> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let key = std::env::temp_dir().join(format!("docward-test-key-{}", std::process::id()));
+        std::fs::write(&key, "docwardtestkey").unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
+        std::fs::remove_file(key).unwrap();
+        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
+        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+        mongod
+    })
+}
+
+/// A connection string for a user of `admin`.
+fn uri(address: &str, user: &str, options: &str) -> String {
+    format!("mongodb://{user}:secret@{address}/?replicaSet=rs0&authSource=admin&serverSelectionTimeoutMS=5000{options}")
+}
+
+async fn root() -> Client {
+    Client::with_uri_str(uri(&mongod().address(), "root", "")).await.unwrap()
+}
+
+async fn admin(command: Document) -> Document {
+    root().await.database("admin").run_command(command).await.unwrap()
+}
+
+async fn create_user(name: &str, roles: Vec<Bson>, mechanisms: &[&str]) {
+    admin(doc! { "createUser": name, "pwd": "secret", "roles": roles, "mechanisms": mechanisms }).await;
+}
+
+const BOTH: &[&str] = &["SCRAM-SHA-1", "SCRAM-SHA-256"];
+
+fn privilege(database: &str, collection: &str, actions: &[&str]) -> Bson {
+    doc! { "resource": { "db": database, "collection": collection }, "actions": actions }.into()
+}
+
+/// A user whose one role has just these privileges.
+async fn create_service(name: &str, privileges: Vec<Bson>) {
+    admin(doc! { "createRole": name, "privileges": privileges, "roles": [] }).await;
+    create_user(name, vec![doc! { "role": name, "db": "admin" }.into()], BOTH).await;
+}
+
+/// Started before the server with access control.
+fn before() -> support::proxy::Builder {
+    Docward::before(&format!("mongodb://{}/?replicaSet=rs0", mongod().address()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logins_by_password_pass_through() {
+    let read_write = || vec![Bson::from("readWriteAnyDatabase")];
+    create_user("sha1", read_write(), &["SCRAM-SHA-1"]).await;
+    create_user("sha256", read_write(), &["SCRAM-SHA-256"]).await;
+    let docward = before().start();
+    for (user, mechanism) in [
+        ("sha1", "&authMechanism=SCRAM-SHA-1"),
+        ("sha256", "&authMechanism=SCRAM-SHA-256"),
+        ("sha1", ""),
+        ("sha256", ""),
+    ] {
+        let client = Client::with_uri_str(uri(&docward.address(), user, mechanism)).await.unwrap();
+        client.database("x").collection("logins").insert_one(doc! { "user": user }).await.unwrap();
+        let wrong = uri(&docward.address(), user, mechanism).replace("secret", "wrong");
+        let wrong = Client::with_uri_str(wrong).await.unwrap();
+        let error = wrong.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err();
+        assert!(matches!(*error.kind, ErrorKind::Authentication { .. }), "{error}");
+    }
+    let mut nobody = raw::Client::connect(&docward.address());
+    let reply = nobody.command("x", doc! { "insert": "logins", "documents": [{}] });
+    assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
+}
+
+#[test]
+fn other_mechanisms_pass_byte_for_byte_and_certificates_are_refused() {
+    let peer = Peer::start(|request: Frame| vec![reply_to(&request, doc! { "ok": 1.0, "done": true })]);
+    let docward = Docward::before(&peer.uri()).start();
+    let mut client = raw::Client::connect(&docward.address());
+    let payload = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: b"\0user\0password".to_vec() };
+    let plain =
+        doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": payload, "autoAuthorize": 1, "$db": "$external" };
+    let message = Message::new(plain);
+    let reply = client.exchange(&message);
+    assert!(reply.body().get_bool("done").unwrap());
+    let seen = peer.requests();
+    let ours: Vec<_> = seen.iter().filter(|frame| Message::parse(frame).body().contains_key("saslStart")).collect();
+    assert_eq!(ours.len(), 1);
+    assert_eq!(ours[0].to_bytes(), message.to_frame(1, 0).to_bytes());
+
+    let by_certificate = doc! { "mechanism": "MONGODB-X509", "db": "$external" };
+    let mut hello = doc! { "hello": 1, "speculativeAuthenticate": { "authenticate": 1 } };
+    hello.get_document_mut("speculativeAuthenticate").unwrap().extend(by_certificate.clone());
+    assert!(!client.command("admin", hello).contains_key("speculativeAuthenticate"));
+    let mut authenticate = doc! { "authenticate": 1 };
+    authenticate.extend(by_certificate);
+    let reply = client.command("$external", authenticate);
+    assert_eq!(reply.get_i32("code").unwrap(), 18);
+    assert!(reply.get_str("errmsg").unwrap().contains("SCRAM-SHA-256"), "{reply}");
+    let passed = |frame: &Frame| Message::parse(frame).body().contains_key("authenticate");
+    assert!(!peer.requests().iter().any(passed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_sees_who_is_logged_in() {
+    for user in ["writer", "migrator"] {
+        create_user(user, vec!["readWriteAnyDatabase".into()], BOTH).await;
+    }
+    let rules = "version: 1\nrules:\n  - name: no-replace\n    namespace: shop.orders\n    replacement: {unguarded: reject}\n    \
+                 except: {users: [admin.migrator]}\n";
+    let docward = before().rules(rules).start();
+    let replace = async |user: &str| {
+        let client = Client::with_uri_str(uri(&docward.address(), user, "")).await.unwrap();
+        let orders = client.database("shop").collection::<Document>("orders");
+        orders.replace_one(doc! { "_id": 1 }, doc! { "by": user }).upsert(true).await
+    };
+    assert_eq!(code(&replace("writer").await.unwrap_err()), 121);
+    replace("migrator").await.unwrap();
+}
+
+const NUMBERS: &str = "version: 1\nrules:\n  - {name: numbers, namespace: DB.orders, sequence: {field: no, counter: orders, start: after_max}}\n";
+
+/// A driver as the application's user.
+async fn application(docward: &Docward) -> Client {
+    let reply = root().await.database("admin").run_command(doc! { "usersInfo": "application" }).await.unwrap();
+    if reply.get_array("users").unwrap().is_empty() {
+        create_user("application", vec!["readWriteAnyDatabase".into()], BOTH).await;
+    }
+    Client::with_uri_str(uri(&docward.address(), "application", "")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_need_these_privileges_and_no_others() {
+    let privileges = vec![
+        privilege("numbers", "counters", &["find", "insert", "update"]),
+        privilege("numbers", "orders", &["find"]),
+    ];
+    create_service("numbers-service", privileges).await;
+    let service = uri(&mongod().address(), "numbers-service", "");
+    let docward = before().rules(&NUMBERS.replace("DB", "numbers")).argument("--service").argument(service).start();
+    let orders = application(&docward).await.database("numbers").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+    assert_eq!(orders.find_one(doc! {}).await.unwrap().unwrap().get_i32("no").unwrap(), 1);
+
+    let optimistic = "version: 1\nrules:\n  - {name: numbers, namespace: numbers.orders, sequence: {field: no, strategy: optimistic}}\n";
+    create_service("optimistic-service", vec![privilege("numbers", "orders", &["find"])]).await;
+    let service = uri(&mongod().address(), "optimistic-service", "");
+    let docward = before().rules(optimistic).argument("--service").argument(service).start();
+    let orders = application(&docward).await.database("numbers").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 2 }).await.unwrap();
+    assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_need_these_privileges_and_no_others() {
+    let privileges = vec![
+        privilege("copies", "customers", &["find", "changeStream"]),
+        privilege("copies", "orders", &["find", "changeStream", "update"]),
+        privilege("docward", "leases", &["find", "insert", "update"]),
+    ];
+    create_service("copies-service", privileges).await;
+    let rules = "version: 1\nrules:\n  - name: names\n    namespace: copies.customers\n    copies:\n      \
+                 - {into: copies.orders, key: customer_id, fields: {name: customer_name}}\n";
+    let service = uri(&mongod().address(), "copies-service", "");
+    let docward = before().rules(rules).argument("--service").argument(service).start();
+    let database = application(&docward).await.database("copies");
+    database.collection("customers").insert_one(doc! { "_id": 1, "name": "old" }).await.unwrap();
+    database
+        .collection("orders")
+        .insert_one(doc! { "_id": 1, "customer_id": 1, "customer_name": "old" })
+        .await
+        .unwrap();
+    docward.wait_for_log("this process keeps the copies true");
+    let customers = database.collection::<Document>("customers");
+    customers.update_one(doc! {}, doc! { "$set": { "name": "new" } }).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while database.collection::<Document>("orders").find_one(doc! { "customer_name": "new" }).await.unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the copy stays old");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!docward.log().iter().any(|line| line.contains("interrupted")), "{:?}", docward.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_user_that_will_not_do_is_said_at_start() {
+    create_service("short-service", vec![privilege("short", "counters", &["find", "update"])]).await;
+    let rules = NUMBERS.replace("DB", "short");
+    let short = uri(&mongod().address(), "short-service", "");
+    for (service, words) in [
+        (short.replace("secret", "wrong"), "docward's own user (--service) cannot log in, and rule 'numbers' needs it"),
+        (short, "insert on short.counters (rule 'numbers')"),
+        (format!("mongodb://{}/?replicaSet=rs0", mongod().address()), "the upstream wants a login, and rule 'numbers'"),
+    ] {
+        let Err(log) = before().rules(&rules).argument("--service").argument(&service).try_start() else {
+            panic!("it started: {words}");
+        };
+        assert!(log.contains(words), "{log}");
+    }
+    // What no rule needs is not looked at, and a server that is down does not keep docward from starting.
+    before().argument("--service").argument(uri(&mongod().address(), "nobody", "")).start();
+    let down = format!("mongodb://127.0.0.1:{}/?serverSelectionTimeoutMS=500", free_port());
+    let docward = Docward::before(&down).rules(&rules).start();
+    docward.wait_for_log("is not known yet");
+}

@@ -1,0 +1,170 @@
+//! Limits: who is refused is told, who is silent is let go, who reads slowly costs bounded memory, and running
+//! out of file descriptors is survived.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
+use support::mongod::Mongod;
+use support::process::{PATIENCE, poll};
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn before() -> Builder {
+    Docward::before(&Mongod::shared().uri())
+}
+
+fn hello() -> Message {
+    Message::new(doc! { "hello": 1, "$db": "admin" })
+}
+
+/// A client that docward has let in.
+fn welcome(docward: &Docward) -> Client {
+    let mut client = Client::connect(&docward.address());
+    assert_eq!(client.exchange(&hello()).body().get_f64("ok").unwrap(), 1.0);
+    client
+}
+
+/// What the first message is answered with.
+fn first_reply(docward: &Docward) -> Document {
+    let mut client = Client::connect(&docward.address());
+    let reply = client.exchange(&hello()).body().clone();
+    if reply.get_f64("ok").unwrap() == 0.0 {
+        assert!(client.closes_within(SOON));
+    }
+    reply
+}
+
+/// isMaster as drivers send it before they know the server.
+fn legacy_hello() -> Frame {
+    let body = bson::RawDocumentBuf::try_from(&doc! { "isMaster": 1, "helloOk": true }).unwrap();
+    let fixed = [&[4, 0, 0, 0][..], b"admin.$cmd\0", &[0; 4], &[0xff; 4]].concat();
+    Frame { request_id: 1, response_to: 0, op_code: OP_QUERY, body: [&fixed, body.as_bytes()].concat() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_the_limit_are_told_so() {
+    for (flag, words) in
+        [("--connections", "limits: connections"), ("--connections-per-address", "that one address may have")]
+    {
+        let docward = before().argument(flag).argument("3").start();
+        let mut held: Vec<Client> = (0..3).map(|_| welcome(&docward)).collect();
+        let refused = first_reply(&docward);
+        assert_eq!(refused.get_i32("code").unwrap(), 365);
+        assert!(refused.get_str("errmsg").unwrap().contains(words), "{refused}");
+        let mut client = Client::connect(&docward.address());
+        client.send_bytes(&legacy_hello().to_bytes());
+        let reply = client.receive();
+        assert_eq!((reply.op_code, reply.response_to), (OP_REPLY, 1));
+        assert!(String::from_utf8_lossy(&reply.body).contains(words));
+        let driver = mongodb::Client::with_uri_str(docward.uri() + "?serverSelectionTimeoutMS=1000").await.unwrap();
+        let error = driver.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        drop(driver);
+        assert!(docward.wait_for_log("connection refused").contains(words));
+        held.pop();
+        poll(PATIENCE, || (first_reply(&docward).get_f64("ok").unwrap() == 1.0).then_some(())).unwrap();
+        // The others were not disturbed.
+        held.iter_mut().for_each(|client| assert!(client.exchange(&hello()).body().contains_key("maxWireVersion")));
+    }
+}
+
+#[test]
+fn who_does_not_finish_a_first_message_is_let_go() {
+    let docward = before().argument("--handshake-timeout").argument("1s").start();
+    let whole = hello().to_frame(1, 0).to_bytes();
+    for sent in [0, 1, 16, whole.len() - 1] {
+        let started = Instant::now();
+        let mut client = Client::connect(&docward.address());
+        client.send_bytes(&whole[..sent]);
+        assert!(client.closes_within(SOON), "{sent}");
+        assert!(started.elapsed() >= Duration::from_secs(1));
+    }
+    docward.wait_for_log("sent no message within 1s");
+    let mut client = welcome(&docward);
+    assert!(!client.closes_within(Duration::from_secs(2)), "afterwards it may be silent");
+}
+
+#[test]
+fn who_does_not_use_a_connection_is_let_go() {
+    let docward = before().argument("--idle-timeout").argument("2s").start();
+    let mut idle = welcome(&docward);
+    let mut busy = welcome(&docward);
+    let mut waiting = welcome(&docward);
+    let database = Mongod::shared().fresh_database();
+    busy.command(&database, doc! { "insert": "c", "documents": [{}] });
+    let slow = doc! { "find": "c", "filter": { "$where": "sleep(7000) || true" }, "$db": &database };
+    busy.send(&Message::new(slow));
+    // What drivers' monitors do: the server answers when something changes, or after this time.
+    let version = waiting.command("admin", doc! { "hello": 1 }).get_document("topologyVersion").unwrap().clone();
+    let await_change = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 7000, "$db": "admin" };
+    waiting.send(&Message::new(await_change));
+    let started = Instant::now();
+    assert!(idle.closes_within(SOON));
+    assert!(started.elapsed() >= Duration::from_millis(1500), "{:?}", started.elapsed());
+    for client in [&mut busy, &mut waiting] {
+        assert_eq!(Message::parse(&client.receive()).body().get_f64("ok").unwrap(), 1.0);
+        assert!(client.closes_within(SOON), "now it is idle");
+    }
+}
+
+/// KiB of memory that are docward's own.
+fn resident(docward: &Docward) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", docward.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn who_asks_for_much_and_does_not_read_costs_little_memory() {
+    const CLIENTS: usize = 8;
+    const QUESTIONS: usize = 20;
+    let docward = before().start();
+    let database = Mongod::shared().fresh_database();
+    let document = doc! { "_id": 1, "text": "x".repeat(8_000_000) };
+    Mongod::shared().command(&database, doc! { "insert": "c", "documents": [document] });
+    // Once round, so that what every thread keeps for itself is there.
+    let question = Message::new(doc! { "find": "c", "$db": &database });
+    welcome(&docward).exchange(&question);
+    let at_rest = resident(&docward);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| welcome(&docward)).collect();
+    for client in &mut clients {
+        (0..QUESTIONS).for_each(|_| _ = client.send(&question));
+    }
+    // 1.3 GB are asked for. What fits the sockets' own buffers comes, and then nothing moves.
+    std::thread::sleep(Duration::from_secs(3));
+    let grown = resident(&docward).saturating_sub(at_rest);
+    assert!(grown < 30 * 1024, "{grown} KiB for {CLIENTS} clients that do not read");
+    for client in &mut clients {
+        for _ in 0..QUESTIONS {
+            assert!(client.receive().body.len() > 8_000_000);
+        }
+    }
+}
+
+#[test]
+fn running_out_of_file_descriptors_is_survived() {
+    let docward = before().file_limit(60).argument("--handshake-timeout").argument("60s").start();
+    let mut first = welcome(&docward);
+    let crowd: Vec<Client> = (0..80).map(|_| Client::connect(&docward.address())).collect();
+    docward.wait_for_log("Too many open files");
+    first.exchange(&hello());
+    std::thread::sleep(Duration::from_secs(2));
+    let lines = docward.log().len();
+    assert!(lines < 15, "{lines} lines of log");
+    drop(crowd);
+    let again = poll(PATIENCE, || {
+        let mut client = Client::connect(&docward.address());
+        client.try_send_bytes(&hello().to_frame(1, 0).to_bytes()).ok()?;
+        client.receive_within(Duration::from_secs(2)).ok()??;
+        Some(())
+    });
+    assert!(again.is_some());
+    first.exchange(&hello());
+}

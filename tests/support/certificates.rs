@@ -1,0 +1,59 @@
+//! Certificates made for one test: an authority, and certificates it signs, as PEM files of MongoDB's kind (key
+//! and certificate in one). Knows nothing of who uses them.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+
+/// An authority with the certificate file that others trust it by.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
+    name: String,
+}
+
+impl Authority {
+    /// `name` tells its files from those of other authorities in `folder`.
+    pub fn new(folder: &Path, name: &str) -> Authority {
+        let mut parameters = CertificateParams::default();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(folder.join(format!("{name}.pem")), issuer.pem()).unwrap();
+        Authority { issuer, folder: folder.to_owned(), name: name.to_owned() }
+    }
+
+    /// For `tlsCAFile`.
+    pub fn file(&self) -> String {
+        self.path(&self.name)
+    }
+
+    /// A key and its certificate for these host names and addresses, in one file.
+    pub fn sign(&self, file: &str, names: &[&str]) -> String {
+        self.sign_with(file, names, |_| {})
+    }
+
+    /// One whose time is over.
+    pub fn sign_expired(&self, file: &str, names: &[&str]) -> String {
+        self.sign_with(file, names, |parameters| {
+            parameters.not_before = date_time_ymd(2001, 1, 1);
+            parameters.not_after = date_time_ymd(2002, 1, 1);
+        })
+    }
+
+    fn sign_with(&self, file: &str, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut parameters = CertificateParams::new(names).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, file);
+        parameters.distinguished_name.push(DnType::OrganizationName, "docward tests");
+        change(&mut parameters);
+        let key = KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        std::fs::write(self.path(file), key.serialize_pem() + &certificate.pem()).unwrap();
+        self.path(file)
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.folder.join(format!("{file}.pem")).display().to_string()
+    }
+}

@@ -1,0 +1,366 @@
+//! TLS on both sides: real drivers and a mongod that takes nothing else, what the log says when it fails, and
+//! certificates that are exchanged while connections stand.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::Client;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use support::certificates::Authority;
+use support::mongod::{Kind, Mongod};
+use support::process::repository;
+use support::proxy::{Builder, Docward};
+use support::raw;
+use tempfile::TempDir;
+
+const HOSTS: &[&str] = &["localhost", "127.0.0.1"];
+const SOON: Duration = Duration::from_secs(10);
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A mongod that speaks TLS only and demands certificates of the same authority.
+fn tls_mongod(authority: &Authority, names: &[&str]) -> Mongod {
+    let certificate = authority.sign("mongod", names);
+    let tls = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", &certificate, "--tlsCAFile", &authority.file()];
+    Mongod::start_with(Kind::Standalone, &tls)
+}
+
+fn port(docward: &Docward) -> String {
+    docward.address().rsplit_once(':').unwrap().1.to_owned()
+}
+
+/// A driver that must connect anew for each of these.
+async fn client(docward: &Docward, options: &str) -> Client {
+    let separator = if options.is_empty() { "" } else { "&" };
+    let uri = format!("mongodb://localhost:{}/?serverSelectionTimeoutMS=3000{separator}{options}", port(docward));
+    Client::with_uri_str(uri).await.unwrap()
+}
+
+async fn ping(client: &Client) -> Result<Document, mongodb::error::Error> {
+    client.database("admin").run_command(doc! { "ping": 1 }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let mongod = tls_mongod(&authority, HOSTS);
+    let ours = authority.sign("docward", HOSTS);
+    let upstream = format!(
+        "mongodb://localhost:{}/?tls=true&tlsCAFile={}&tlsCertificateKeyFile={ours}",
+        mongod.port(),
+        authority.file()
+    );
+    let rules =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let docward = Docward::before(&upstream)
+        .rules(rules)
+        .argument("--tls-certificate")
+        .argument(&ours)
+        .argument("--tls-client-ca")
+        .argument(authority.file())
+        .start();
+    let theirs = authority.sign("application", &["app.example.com"]);
+    let driver =
+        client(&docward, &format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={theirs}", authority.file())).await;
+    let orders = driver.database("shop").collection::<Document>("orders");
+    for number in 1..=3 {
+        // Larger than a TLS record, and than any buffer on the way.
+        orders.insert_one(doc! { "_id": number, "text": "x".repeat(3_000_000) }).await.unwrap();
+    }
+    let mut found = orders.find(doc! {}).sort(doc! { "no": 1 }).await.unwrap();
+    for number in 1..=3 {
+        assert!(found.advance().await.unwrap());
+        let order = found.deserialize_current().unwrap();
+        assert_eq!((order.get_i32("_id").unwrap(), order.get_i32("no").unwrap()), (number, number));
+        assert_eq!(order.get_str("text").unwrap().len(), 3_000_000);
+    }
+}
+
+/// Shakes hands with every client, and closes.
+async fn tls_peer(certificate: &str) -> u16 {
+    let text = std::fs::read(certificate).unwrap();
+    let chain = CertificateDer::pem_slice_iter(&text).map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_slice(&text).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_why_an_upstream_is_not_spoken_to() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let other = Authority::new(folder.path(), "other");
+    let mongod = tls_mongod(&authority, &["localhost"]);
+    let plain = Mongod::shared();
+    let expired = tls_peer(&authority.sign_expired("expired", HOSTS)).await;
+    let ours = authority.sign("docward", HOSTS);
+    let foreign = other.sign("foreign", HOSTS);
+    let (trusted, untrusted) = (authority.file(), other.file());
+    let tls = |rest: &str| format!("?tls=true&{rest}");
+    for (host, port, options, words) in [
+        (
+            "localhost",
+            mongod.port(),
+            tls(&format!("tlsCAFile={untrusted}")),
+            "not signed by an authority docward trusts",
+        ),
+        ("127.0.0.1", mongod.port(), tls(&format!("tlsCAFile={trusted}")), "certificate is not for 127.0.0.1, but for"),
+        ("localhost", expired, tls(&format!("tlsCAFile={trusted}")), "not valid at this time"),
+        ("localhost", mongod.port(), tls(&format!("tlsCAFile={trusted}")), "tlsCertificateKeyFile="),
+        (
+            "localhost",
+            mongod.port(),
+            tls(&format!("tlsCAFile={trusted}&tlsCertificateKeyFile={foreign}")),
+            "tlsCertificateKeyFile",
+        ),
+        ("localhost", plain.port(), tls(&format!("tlsCAFile={trusted}")), "remove tls=true"),
+        ("localhost", mongod.port(), String::new(), "add tls=true"),
+    ] {
+        let docward = Docward::before(&format!("mongodb://{host}:{port}/{options}")).start();
+        let line = docward.wait_for_log("does not answer");
+        assert!(line.contains(words), "{options}: {line}");
+    }
+    for options in ["tlsInsecure=true", "tlsAllowInvalidCertificates=true"] {
+        let options = tls(&format!("{options}&tlsCertificateKeyFile={ours}"));
+        let docward = Docward::before(&format!("mongodb://127.0.0.1:{}/{options}", mongod.port())).start();
+        ping(&client(&docward, "").await).await.unwrap();
+    }
+}
+
+/// The beginning of any ClientHello.
+const CLIENT_HELLO: [u8; 24] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let certificate = authority.sign("docward", HOSTS);
+    let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(&certificate).start();
+    let error = ping(&client(&docward, "").await).await.unwrap_err().to_string();
+    assert!(error.contains("add tls=true to the connection string"), "{error}");
+    docward.wait_for_log("this listener speaks TLS only");
+    let mut silent = raw::Client::connect(&docward.address());
+    silent.finish_sending();
+    assert!(silent.closes_within(SOON));
+    let refused = docward.log().into_iter().filter(|line| line.contains("connection refused"));
+    assert!(refused.into_iter().all(|line| line.contains("TLS only")), "a health check is nothing to log");
+
+    let docward = Docward::before(&Mongod::shared().uri()).start();
+    for pieces in [1, 3, CLIENT_HELLO.len()] {
+        let mut client = raw::Client::connect(&docward.address());
+        CLIENT_HELLO.chunks(pieces).for_each(|piece| _ = client.try_send_bytes(piece));
+        assert!(client.closes_within(SOON));
+    }
+    docward.wait_for_log("it speaks TLS, and this listener does not");
+    let error = ping(&client(&docward, &format!("tls=true&tlsCAFile={}", authority.file())).await).await;
+    error.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_why_a_client_is_not_let_in() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let other = Authority::new(folder.path(), "other");
+    let certificate = authority.sign("docward", HOSTS);
+    let (foreign, expired) = (other.sign("foreign", HOSTS), authority.sign_expired("expired", HOSTS));
+    let (trusted, untrusted) = (authority.file(), other.file());
+    for (options, words) in [
+        (format!("tlsCAFile={trusted}"), "shows no certificate, and `client_ca` demands one"),
+        (format!("tlsCAFile={trusted}&tlsCertificateKeyFile={foreign}"), "not signed by an authority in `client_ca`"),
+        (format!("tlsCAFile={trusted}&tlsCertificateKeyFile={expired}"), "not valid at this time"),
+        (format!("tlsCAFile={untrusted}"), "does not trust docward's certificate"),
+    ] {
+        let docward = Docward::before(&Mongod::shared().uri())
+            .argument("--tls-certificate")
+            .argument(&certificate)
+            .argument("--tls-client-ca")
+            .argument(&trusted)
+            .start();
+        ping(&client(&docward, &format!("tls=true&{options}")).await).await.unwrap_err();
+        let line = docward.wait_for_log("connection refused");
+        assert!(line.contains(words), "{options}: {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_change_while_connections_stand() {
+    let folder = folder();
+    let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
+    let certificate = old.sign("docward", HOSTS);
+    let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(&certificate).start();
+    let trust = |authority: &Authority| format!("tls=true&tlsCAFile={}", authority.file());
+    // A monitor of its own would notice the change; this client has connections that stand.
+    let standing =
+        client(&docward, &(trust(&old) + "&maxPoolSize=1&heartbeatFrequencyMS=600000&serverMonitoringMode=poll")).await;
+    ping(&standing).await.unwrap();
+
+    std::fs::write(&certificate, "nothing of use").unwrap();
+    docward.signal("HUP");
+    docward.wait_for_log("the old ones stay");
+    ping(&client(&docward, &trust(&old)).await).await.unwrap();
+
+    std::fs::rename(new.sign("renewed", HOSTS), &certificate).unwrap();
+    docward.signal("HUP");
+    docward.wait_for_log("certificates were read again");
+    ping(&client(&docward, &trust(&new)).await).await.unwrap();
+    ping(&client(&docward, &trust(&old)).await).await.unwrap_err();
+    ping(&standing).await.unwrap();
+
+    // Without a signal, a little later.
+    std::fs::rename(old.sign("renewed", HOSTS), &certificate).unwrap();
+    let again = support::process::poll(Duration::from_secs(30), || {
+        (docward.log().iter().filter(|line| line.contains("certificates were read again")).count() == 2).then_some(())
+    });
+    assert!(again.is_some());
+    ping(&client(&docward, &trust(&old)).await).await.unwrap();
+}
+
+fn with_certificate(certificate: &Path) -> Builder {
+    Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(certificate.display().to_string())
+}
+
+#[test]
+fn files_that_cannot_be_used_are_said_at_start() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let whole = std::fs::read_to_string(authority.sign("docward", HOSTS)).unwrap();
+    let (key, certificate) = whole.split_at(whole.find("-----BEGIN CERTIFICATE").unwrap());
+    let key_file = write("key.pem", key);
+    let certificate_file = write("certificate.pem", certificate);
+    let encrypted =
+        write("encrypted.pem", &format!("{}{certificate}", key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")));
+    let other_key = authority.sign("other", HOSTS);
+    let start = |builder: Builder| builder.try_start().map(|_| ());
+    for (builder, words) in [
+        (with_certificate(&folder.path().join("none.pem")), "none.pem cannot be read"),
+        (with_certificate(&key_file), "key.pem holds no certificate"),
+        (with_certificate(&certificate_file), "certificate.pem holds no private key"),
+        (with_certificate(&encrypted), "openssl pkey -in"),
+        (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem cannot be used"),
+        (
+            with_certificate(Path::new(&authority.sign("docward", HOSTS)))
+                .argument("--tls-client-ca")
+                .argument("/none"),
+            "/none cannot be read",
+        ),
+        (
+            Docward::before(&Mongod::shared().uri()).argument("--tls-key").argument("x"),
+            "mean nothing without --tls-certificate",
+        ),
+    ] {
+        let log = start(builder).unwrap_err();
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    start(with_certificate(&certificate_file).argument("--tls-key").argument(key_file.display().to_string())).unwrap();
+}
+
+#[test]
+fn a_refused_client_gets_its_reason_in_tls_too() {
+    // The limit's own tests are in `limits`; here the refusal has to go through a handshake.
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let certificate = authority.sign("docward", HOSTS);
+    let docward = Docward::before(&Mongod::shared().uri())
+        .argument("--tls-certificate")
+        .argument(&certificate)
+        .argument("--connections")
+        .argument("1")
+        .start();
+    let _holds_the_place = raw::Client::connect(&docward.address());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(async {
+        ping(&client(&docward, &format!("tls=true&tlsCAFile={}", authority.file())).await).await.unwrap_err()
+    });
+    assert!(error.to_string().contains("limits: connections"), "{error}");
+}
+
+/// What pymongo, whose TLS is OpenSSL, makes of it: mutual TLS with both SCRAM mechanisms, and its own words when
+/// it does not trust docward. Arguments: address, authority, certificate, another authority.
+const PYMONGO: &str = r#"
+import sys
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+
+address, authority, certificate, other = sys.argv[1:]
+
+def client(tls_ca, **options):
+    return MongoClient(f"mongodb://{address}/", tls=True, tlsCAFile=tls_ca, tlsCertificateKeyFile=certificate,
+                       serverSelectionTimeoutMS=3000, **options)
+
+for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
+    user = dict(username="pymongo", authMechanism=mechanism, authSource="admin")
+    with client(authority, password="secret", **user) as good:
+        good.shop.tls.insert_one({"mechanism": mechanism, "text": "x" * 3_000_000})
+        assert len(good.shop.tls.find_one({"mechanism": mechanism})["text"]) == 3_000_000
+        status = good.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
+        assert status == [{"user": "pymongo", "db": "admin"}], status
+    with client(authority, password="wrong", **user) as bad:
+        try:
+            bad.admin.command("ping")
+            raise SystemExit("a wrong password was taken")
+        except OperationFailure as error:
+            assert error.code == 18, error
+with client(other) as mistrusting:
+    try:
+        mistrusting.admin.command("ping")
+        raise SystemExit("an unknown authority was trusted")
+    except ServerSelectionTimeoutError as error:
+        assert "CERTIFICATE_VERIFY_FAILED" in str(error), error
+with client(authority, authMechanism="MONGODB-X509") as by_certificate:
+    try:
+        by_certificate.admin.command("ping")
+        raise SystemExit("a login by certificate went through")
+    except OperationFailure as error:
+        assert error.code == 18 and "SCRAM-SHA-256" in str(error), error
+"#;
+
+#[test]
+fn pymongo_works_in_tls_and_with_passwords() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let other = Authority::new(folder.path(), "other");
+    let mongod = Mongod::shared();
+    let user = doc! { "createUser": "pymongo", "pwd": "secret", "roles": ["readWriteAnyDatabase"] };
+    assert_eq!(mongod.command("admin", user).get_f64("ok").unwrap(), 1.0);
+    let docward = Docward::before(&mongod.uri())
+        .argument("--tls-certificate")
+        .argument(authority.sign("docward", HOSTS))
+        .argument("--tls-client-ca")
+        .argument(authority.file())
+        .start();
+    let python = Command::new(repository("scripts/python-env.sh")).output().unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    let certificate = authority.sign("application", &["app.example.com"]);
+    let output = Command::new(python.trim_end())
+        .args(["-c", PYMONGO, &docward.address(), &authority.file(), &certificate, &other.file()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
