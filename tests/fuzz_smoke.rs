@@ -21,11 +21,13 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document as Bson_};
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
 use docward::document::{Document, peek};
+use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
 use docward::engine::lookup::{Found, Lookup, LookupError};
 use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
+use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::Message;
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
@@ -158,7 +160,9 @@ fn whatever_comes_is_read_or_refused() {
         let _ = Header::parse(bytes);
         let message = Message::parse(bytes);
         let _ = (Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
-        let _ = (rewrite_request(bytes, &mut Session::default()), rewrite_reply(bytes, &addresses));
+        let mut negotiation = Negotiation::default();
+        let _ = rewrite_request(bytes, &mut Session::default(), &mut negotiation);
+        let _ = rewrite_reply(bytes, &addresses, &mut negotiation);
         let body = bytes.get(21..).unwrap_or_default();
         let peeked: Vec<_> = peek(body).map(|element| element.key.to_vec()).collect();
         if let Ok(message) = &message {
@@ -181,6 +185,30 @@ fn whatever_comes_is_read_or_refused() {
             && let Some(form) = Form::of(classify(command.name.as_bytes()))
         {
             let _ = Batch::read(&command, form);
+        }
+    });
+}
+
+#[test]
+fn compressed_messages_are_read_alike_by_whoever_looks_and_by_whoever_decompresses() {
+    let compressors = [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
+    let frames = frames().into_iter().chain(replies());
+    let seeds: Vec<Vec<u8>> =
+        frames.flat_map(|frame| compressors.map(|compressor| compress(&frame, compressor.into()).unwrap())).collect();
+    fuzz(7, &seeds, true, |bytes, random| {
+        let whole = decompress(bytes);
+        let limit = random.below(300);
+        let checked = peek_compressed(bytes, Depth::Checked(limit));
+        let head = &bytes[..random.below(bytes.len() + 1)];
+        let early = peek_compressed(head, Depth::UpTo(limit));
+        if Header::of_frame(bytes).is_ok() {
+            assert_eq!(whole.is_ok(), checked.is_ok(), "{bytes:?}");
+        }
+        if let Ok(whole) = whole {
+            assert_eq!(checked.unwrap(), whole[..whole.len().min(16 + limit)], "{bytes:?}");
+            assert!(early.is_err() || whole.starts_with(&early.unwrap()), "{bytes:?}");
+            let again = compress(&whole, compressors[limit % 3].into()).unwrap();
+            assert_eq!(decompress(&again).unwrap(), whole);
         }
     });
 }

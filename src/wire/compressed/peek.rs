@@ -151,7 +151,10 @@ impl<'d> Snappy<'d, '_> {
             return None;
         }
         while !snappy.data.is_empty() && (check || snappy.produced < snappy.room.len()) {
-            let Some(element) = snappy.element()? else { break };
+            let Some(element) = snappy.element()? else {
+                // The tag is cut.
+                return (!check).then_some(snappy.produced.min(snappy.room.len()));
+            };
             let complete = match element {
                 Element::Literal { length, here } => {
                     snappy.literal(here);
