@@ -7,7 +7,7 @@ use super::{Class, Command, CommandError, Namespace, parse_document, refuse_dupl
 use crate::document::{Document, OwnedValue, Value};
 
 /// `maxWriteBatchSize` of every server since 3.6.
-const MAX_STATEMENTS: usize = 100_000;
+pub const MAX_STATEMENTS: usize = 100_000;
 
 /// The command a batch came in, and goes out by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

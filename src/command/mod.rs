@@ -11,7 +11,7 @@ mod pipeline;
 mod reply;
 mod statement;
 
-pub use batch::{Batch, Form};
+pub use batch::{Batch, Form, MAX_STATEMENTS};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
 pub use pipeline::{apply_ops_targets, clone_targets, map_reduce_target, output_targets, rename_targets};

@@ -193,8 +193,8 @@ pub fn compress(frame: &[u8], method: Method) -> Option<Vec<u8>> {
 fn deflate(content: &[u8], level: Option<i32>) -> Option<Vec<u8>> {
     let level = level.and_then(|level| u32::try_from(level).ok()).map_or(Compression::default(), Compression::new);
     let mut encoder = Compress::new(level, true);
-    // What does not get smaller grows by 5 bytes for each 16 KiB and the stream's own 6; small blocks cost more.
-    let mut data = Vec::with_capacity(content.len() + content.len() / 1000 + 64);
+    // At the lowest levels what does not get smaller grows, by one bit for each byte.
+    let mut data = Vec::with_capacity(content.len() + content.len() / 8 + 64);
     let status = encoder.compress_vec(content, &mut data, FlushCompress::Finish).ok()?;
     (status == Status::StreamEnd).then_some(data)
 }

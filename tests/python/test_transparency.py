@@ -1,7 +1,8 @@
 """Whatever no rule concerns arrives and answers as it does without docward.
 
 Each operation of the corpus runs once directly and once through docward, with no rule and
-with rules on other namespaces; all that a client can see of it must be equal, field for field.
+with rules on other namespaces, plainly and compressed; all that a client can see of it must be
+equal, field for field.
 """
 
 import difflib
@@ -27,7 +28,8 @@ rules:
 """
 
 # One letter in the database's name, so that names are of one length, which some replies tell.
-RULES = {"n": "", "u": UNRELATED_RULES}
+RULES = {"n": "", "u": UNRELATED_RULES, "c": UNRELATED_RULES}
+COMPRESSORS = ["snappy", "zlib", "zstd"]
 
 direct_observations = {}
 
@@ -35,18 +37,26 @@ direct_observations = {}
 @pytest.fixture(scope="session")
 def proxies(proxy_factory):
     """One docward for each set of rules, started when it is first needed."""
-    return functools.cache(lambda key: proxy_factory(RULES[key]))
+    started = functools.cache(proxy_factory)
+    return lambda key: started(RULES[key])
 
 
-@pytest.mark.parametrize("rules", RULES, ids=["no_rules", "unrelated_rules"])
+@pytest.mark.parametrize("rules", RULES, ids=["no_rules", "unrelated_rules", "compressed"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_transparency(operation, rules, mongod, proxies):
+    if rules == "c" and operation.name == "statements_with_unknown_fields":
+        pytest.skip("pymongo cannot compress a command without statements")
     proxy = proxies(rules)
-    name = f"op{OPERATIONS.index(operation):03}"
-    if name not in direct_observations:
-        direct_observations[name] = observe(operation, mongod.uri, f"{name}_d", [mongod.address])
-    direct = direct_observations[name]
-    uri = f"mongodb://{proxy.address}/?replicaSet=rs0"
+    index = OPERATIONS.index(operation)
+    name = f"op{index:03}"
+    options = f"&compressors={COMPRESSORS[index % 3]}" if rules == "c" else ""
+    if (name, options) not in direct_observations:
+        # Another database each time: what the oplog keeps would be seen again.
+        database = f"{name}_{'e' if options else 'd'}"
+        seen = observe(operation, f"{mongod.uri}{options}", database, [mongod.address])
+        direct_observations[name, options] = seen
+    direct = direct_observations[name, options]
+    uri = f"mongodb://{proxy.address}/?replicaSet=rs0{options}"
     through = observe(operation, uri, f"{name}_{rules}", [mongod.address, proxy.address])
     if operation.unclear and RULES[rules]:
         # No way around: refused by docward, in its own words.

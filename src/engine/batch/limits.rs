@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::super::judge::Refused;
 use super::super::observation::{Observations, Said};
 use super::{BatchJob, Run};
-use crate::command::{Form, PartOptions};
+use crate::command::{Form, MAX_STATEMENTS, PartOptions, Statement};
 use crate::patterns::{Pattern, Rejection, Rule};
 use crate::wire::{HEADER_LENGTH, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
 
@@ -21,6 +21,7 @@ const MAX_RUN_RESULT_LENGTH: usize = 4 * 1024 * 1024;
 const RESULT_LENGTH: usize = 100;
 /// What a part has for each statement beside it: its number in `stmtIds`.
 const STATEMENT_NUMBER_LENGTH: usize = 16;
+const HINT: &str = "Make the document smaller, or write it in several steps.";
 /// A field put in when the statement is sent: kind, terminator, number.
 const NUMBER_LENGTH: usize = 1 + 1 + 8;
 
@@ -40,7 +41,7 @@ impl BatchJob<'_> {
             let reason =
                 format!("with what the rule adds to it {what} would be larger than the {limit} bytes a server takes");
             observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, &reason);
-            let rejection = Rejection::new(reason, "Make the document smaller, or write it in several steps.");
+            let rejection = Rejection::new(reason, HINT);
             judged.refused = Some(Refused { rule, rejection });
         }
     }
@@ -148,4 +149,23 @@ impl BatchJob<'_> {
         unsent.take(reported).for_each(|index| self.tally.fail_unsent(index));
         self.stopped = true;
     }
+}
+
+/// The client's own statement in a procedure, which may have made it larger.
+pub(super) fn excess_of_applied(statement: &Statement<'_>) -> Option<Rejection> {
+    let fitted = statement.source_length() <= MAX_COMMAND_DOCUMENT_LENGTH;
+    (fitted && statement.encoded_length() > MAX_COMMAND_DOCUMENT_LENGTH).then(|| {
+        let reason = format!(
+            "with what the rule adds to it the statement would be larger than the {MAX_COMMAND_DOCUMENT_LENGTH} bytes a server takes"
+        );
+        Rejection::new(reason, HINT)
+    })
+}
+
+/// The further statements of a procedure, which go in one command.
+pub(super) fn excess_of_change(message: &[u8], statements: usize) -> Option<Rejection> {
+    (message.len() > MAX_COMMAND_DOCUMENT_LENGTH || statements > MAX_STATEMENTS).then(|| {
+        let reason = format!("the {statements} changes that belong to it are more than a server takes in one command");
+        Rejection::new(reason, HINT)
+    })
 }

@@ -11,7 +11,7 @@ use super::super::judge::Refused;
 use super::super::merge;
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, asking, close};
+use super::{Awaiting, BatchJob, Flow, asking, close, limits};
 use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code};
 use crate::document::{Document, Value};
 use crate::patterns::procedure::{Conversation, Heard, Wish};
@@ -98,14 +98,17 @@ impl<'f> BatchJob<'f> {
             }
             Wish::Update(statements) => {
                 let message = self.asking().write(&statement, "update", "updates", &statements);
-                self.tell(Told::Change, message)
+                self.change(message, statements.len(), observations)
             }
             Wish::Delete(statements) => {
                 let message = self.asking().write(&statement, "delete", "deletes", &statements);
-                self.tell(Told::Change, message)
+                self.change(message, statements.len(), observations)
             }
             Wish::Apply(operation) => {
                 let (index, statement) = (transaction.index, statement.with(operation));
+                if let Some(rejection) = limits::excess_of_applied(&statement) {
+                    return self.give_up(rejection, observations);
+                }
                 let own = transaction.own;
                 let options = PartOptions { transaction_begun: self.transaction_begun, ordered: false, own };
                 let part = Part { index, statement: &statement };
@@ -118,6 +121,14 @@ impl<'f> BatchJob<'f> {
                 self.deliver(&applied, observations)
             }
             Wish::Reject(rejection) => self.give_up(rejection, observations),
+        }
+    }
+
+    /// Sends what belongs to the client's statement, if one command takes it.
+    fn change(&mut self, message: Vec<u8>, statements: usize, observations: &mut Observations) -> Step {
+        match limits::excess_of_change(&message, statements) {
+            Some(rejection) => self.give_up(rejection, observations),
+            None => self.tell(Told::Change, message),
         }
     }
 

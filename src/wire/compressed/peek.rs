@@ -152,11 +152,8 @@ impl<'d> Snappy<'d, '_> {
         }
         while !snappy.data.is_empty() && (check || snappy.produced < snappy.room.len()) {
             let Some(element) = snappy.element()? else {
-                // A tag without its length is not here yet; behind the end of a whole block it is garbage.
-                if check {
-                    return None;
-                }
-                break;
+                // The tag is cut.
+                return (!check).then_some(snappy.produced.min(snappy.room.len()));
             };
             let complete = match element {
                 Element::Literal { length, here } => {

@@ -1,0 +1,240 @@
+//! The server's limits, seen from both sides: the largest messages and batches pass, what no rule concerns
+//! passes without being held, and what a rule would make too large is refused or cut.
+//!
+//! Sizes that no server takes are tested in `hostile`.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use bson::spec::BinarySubtype;
+use bson::{Binary, DateTime, Document, doc};
+use support::driver::write_errors;
+use support::frame::{Frame, Message, OP_COMPRESSED};
+use support::mongod::Mongod;
+use support::proxy::Docward;
+use support::random::Random;
+use support::raw::Client;
+use tokio::sync::{Mutex, MutexGuard};
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject }
+  - name: stamped
+    namespace: "*.devices"
+    timestamps: { source: at, hide: true }
+  - name: versioned
+    namespace: "*.carts"
+    replacement: { unguarded: guard, guard: version }
+"#;
+
+const MAX_MESSAGE: usize = 48_000_000;
+const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
+const MEGABYTE: usize = 1 << 20;
+
+/// One test at a time: these messages fill the memory of two machines.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// Bytes that no compressor makes smaller.
+fn noise(length: usize, seed: u64) -> Binary {
+    let mut random = Random(seed);
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend(random.next().to_le_bytes());
+    }
+    bytes.truncate(length);
+    Binary { subtype: BinarySubtype::Generic, bytes }
+}
+
+fn zeros(length: usize, _: u64) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: vec![0; length] }
+}
+
+type Fill = fn(usize, u64) -> Binary;
+
+/// A document of exactly `size` bytes.
+fn document(id: i32, size: usize, fill: Fill) -> Document {
+    let mut document = doc! { "_id": id, "at": DateTime::now(), "filling": zeros(0, 1) };
+    let missing = size - document.to_vec().unwrap().len();
+    document.insert("filling", fill(missing, 1 + id as u64));
+    document
+}
+
+/// An insert whose message has exactly `size` bytes.
+fn insert(database: &str, collection: &str, size: usize, fill: Fill) -> Message {
+    let message =
+        |documents| Message::new(doc! { "insert": collection, "$db": database }).sequence("documents", documents);
+    let frame = message(Vec::new()).to_frame(0, 0).to_bytes().len();
+    let each = (size - frame) / 4;
+    let last = size - frame - 3 * each;
+    message([each, each, each, last].into_iter().zip(0..).map(|(size, id)| document(id, size, fill)).collect())
+}
+
+fn count(database: &str, collection: &str) -> i32 {
+    Mongod::shared().command(database, doc! { "count": collection }).get_i32("n").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_message_passes_in_every_form() {
+    let _alone = alone().await;
+    let docward = Docward::start(Mongod::shared(), RULES);
+    for collection in ["free", "orders", "devices"] {
+        for compressor in [None, Some((1, "snappy")), Some((2, "zlib")), Some((3, "zstd"))] {
+            let database = Mongod::shared().fresh_database();
+            // Noise would not fit into an envelope.
+            let fill = if compressor.is_some() { zeros } else { noise };
+            let message = insert(&database, collection, MAX_MESSAGE, fill);
+            let mut client = Client::connect(&docward.address());
+            let frame = message.to_frame(1, 0);
+            assert_eq!(frame.to_bytes().len(), MAX_MESSAGE);
+            let reply = match compressor {
+                None => {
+                    client.send_bytes(&frame.to_bytes());
+                    client.receive()
+                }
+                Some((id, name)) => {
+                    client.command("admin", doc! { "hello": 1, "compression": [name] });
+                    client.send_bytes(&frame.compressed(id).to_bytes());
+                    client.receive().decompressed().1
+                }
+            };
+            let reply = Message::parse(&reply);
+            assert_eq!(reply.body().get_i32("n").unwrap_or(-1), 4, "{collection} {compressor:?} {reply:?}");
+            assert_eq!(count(&database, collection), 4);
+            let found = client
+                .command(&database, doc! { "find": collection, "filter": { "_id": 3 }, "projection": { "_id": 1 } });
+            assert_eq!(found.get_f64("ok").unwrap(), 1.0);
+            Mongod::shared().command(&database, doc! { "dropDatabase": 1 });
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_statements_pass() {
+    const STATEMENTS: i32 = 100_000;
+    let _alone = alone().await;
+    let docward = Docward::start(Mongod::shared(), RULES);
+    let mut client = Client::connect(&docward.address());
+    for collection in ["free", "orders", "devices"] {
+        let database = Mongod::shared().fresh_database();
+        let documents = (0..STATEMENTS).map(|id| doc! { "_id": id, "at": DateTime::now() }).collect();
+        let message = Message::new(doc! { "insert": collection, "$db": &database }).sequence("documents", documents);
+        assert_eq!(client.exchange(&message).body().get_i32("n").unwrap(), STATEMENTS, "{collection}");
+        // One of them is rejected where that rule is.
+        let change = |id: i32| {
+            let change = if id == 50_000 {
+                doc! { "b": 1 }
+            } else {
+                doc! { "$set": { "b": 1 } }
+            };
+            doc! { "q": { "_id": id }, "u": change }
+        };
+        let updates: Vec<Document> = (0..STATEMENTS).map(change).collect();
+        let update = doc! { "update": if collection == "devices" { "free" } else { collection }, "ordered": false, "$db": &database };
+        let reply = client.exchange(&Message::new(update).sequence("updates", updates.clone()));
+        let expected = if collection == "orders" { vec![(50_000, 121)] } else { vec![] };
+        assert_eq!(write_errors(reply.body()), expected, "{collection}");
+        // One more is too many, for the server or for docward.
+        let too_many = [updates, vec![change(1)]].concat();
+        let update = doc! { "update": collection, "ordered": false, "$db": &database };
+        let reply = client.exchange(&Message::new(update).sequence("updates", too_many));
+        assert_eq!(reply.body().get_f64("ok").unwrap(), 0.0, "{collection}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() {
+    let _alone = alone().await;
+    let docward = Docward::start(Mongod::shared(), RULES);
+    let mut client = Client::connect(&docward.address());
+    let database = Mongod::shared().fresh_database();
+    // As large as a document may be, so that the stamps have no room; between two that have.
+    let documents = vec![document(0, 1000, noise), document(1, MAX_DOCUMENT, noise), document(2, 1000, noise)];
+    for (collection, ordered, stored, errors) in
+        [("free", false, 3, vec![]), ("devices", false, 2, vec![(1, 121)]), ("devices", true, 1, vec![(1, 121)])]
+    {
+        Mongod::shared().command(&database, doc! { "drop": collection });
+        let insert = doc! { "insert": collection, "ordered": ordered, "$db": &database };
+        let reply = client.exchange(&Message::new(insert).sequence("documents", documents.clone()));
+        assert_eq!((reply.body().get_i32("n").unwrap(), write_errors(reply.body())), (stored, errors), "{collection}");
+        assert_eq!(count(&database, collection), stored);
+        if collection == "devices" {
+            let text = reply.body().to_string();
+            assert!(text.contains("docward rule 'stamped'") && text.contains("16777216 bytes"), "{text}");
+        }
+    }
+    // One command alone.
+    let find = doc! {
+        "findAndModify": "devices", "query": { "_id": 0 },
+        "update": { "$set": { "filling": noise(MAX_DOCUMENT + 16 * 1024 - 400, 5), "at": DateTime::now() } },
+    };
+    let reply = client.command(&database, find);
+    assert_eq!(reply.get_i32("code").unwrap(), 121, "{}", reply.get_str("errmsg").unwrap());
+    assert!(reply.get_str("errmsg").unwrap().contains("docward rule 'stamped'"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_docward_does_not_make_larger_keeps_the_servers_own_errors() {
+    let _alone = alone().await;
+    let docward = Docward::start(Mongod::shared(), RULES);
+    let database = Mongod::shared().fresh_database();
+    let too_large = vec![document(1, MAX_DOCUMENT + 1, noise)];
+    let errors = [&Mongod::shared().address(), &docward.address()].map(|address| {
+        ["orders", "devices"].map(|collection| {
+            let insert = doc! { "insert": collection, "$db": &database };
+            let reply =
+                Client::connect(address).exchange(&Message::new(insert).sequence("documents", too_large.clone()));
+            write_errors(reply.body())
+        })
+    });
+    assert_eq!(errors[0], errors[1]);
+}
+
+/// The most memory docward ever took while so many clients at once each sent and received a large message.
+fn peak_with(connections: usize, compressor: Option<(u8, &str)>) -> usize {
+    let docward = Docward::start(Mongod::shared(), RULES);
+    let database = Mongod::shared().fresh_database();
+    let form = |frame: &Frame| compressor.map_or(frame.to_bytes(), |(id, _)| frame.compressed(id).to_bytes());
+    let sent = form(&insert(&database, "free", 44_000_000, noise).to_frame(1, 0));
+    let find = form(&Message::new(doc! { "find": "free", "batchSize": 4, "$db": &database }).to_frame(2, 0));
+    std::thread::scope(|scope| {
+        for _ in 0..connections {
+            scope.spawn(|| {
+                let mut client = Client::connect(&docward.address());
+                let list = compressor.map_or(Vec::new(), |(_, name)| vec![name]);
+                client.command("admin", doc! { "hello": 1, "compression": list });
+                client.send_bytes(&sent);
+                client.receive();
+                client.send_bytes(&find);
+                let reply = client.receive();
+                assert_eq!(reply.op_code == OP_COMPRESSED, compressor.is_some());
+                assert!(reply.body.len() > 10_000_000);
+            });
+        }
+    });
+    Mongod::shared().command(&database, doc! { "dropDatabase": 1 });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", docward.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_that_no_rule_concerns_take_less_than_a_megabyte_for_each_connection() {
+    // What the threads keep is the same for few and for many.
+    const FEW: usize = 4;
+    const MANY: usize = 16;
+    let _alone = alone().await;
+    for compressor in [None, Some((1, "snappy")), Some((2, "zlib")), Some((3, "zstd"))] {
+        let (few, many) = (peak_with(FEW, compressor), peak_with(MANY, compressor));
+        let each = many.saturating_sub(few) / (MANY - FEW);
+        println!("{compressor:?}: {} KiB with {FEW} connections, {} with {MANY}", few / 1024, many / 1024);
+        assert!(each < MEGABYTE, "{compressor:?}: {each} bytes for each connection");
+        assert!(many < 64 * MEGABYTE, "{compressor:?}: {many} bytes, and one message has 44,000,000");
+    }
+}
