@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::certificates::Authority;
 use support::mongod::{Kind, Mongod};
-use support::process::repository;
+use support::process::{poll, repository};
 use support::proxy::{Builder, Docward};
 use support::raw;
 use tempfile::TempDir;
@@ -230,11 +230,43 @@ async fn certificates_change_while_connections_stand() {
 
     // Without a signal, a little later.
     std::fs::rename(old.sign("renewed", HOSTS), &certificate).unwrap();
-    let again = support::process::poll(Duration::from_secs(30), || {
+    let again = poll(Duration::from_secs(30), || {
         (docward.log().iter().filter(|line| line.contains("certificates were read again")).count() == 2).then_some(())
     });
     assert!(again.is_some());
     ping(&client(&docward, &trust(&old)).await).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_may_change_its_authority() {
+    let (folder, next) = (folder(), folder());
+    let authority = Authority::new(folder.path(), "authority");
+    let ours = authority.sign("docward", HOSTS);
+    let mut mongod = tls_mongod(&authority, HOSTS);
+    let options = format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={ours}", authority.file());
+    let rules =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let docward = Docward::before(&format!("mongodb://localhost:{}/?{options}", mongod.port())).rules(rules).start();
+    let driver = client(&docward, "").await;
+    let orders = driver.database("shop").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+
+    // Everybody gets certificates of another authority, under the same file names.
+    mongod.stop();
+    let authority = Authority::new(next.path(), "authority");
+    authority.sign("docward", HOSTS);
+    authority.sign("mongod", HOSTS);
+    for file in ["authority.pem", "docward.pem", "mongod.pem"] {
+        std::fs::rename(next.path().join(file), folder.path().join(file)).unwrap();
+    }
+    docward.signal("HUP");
+    for side in ["upstream", "service"] {
+        let read = |line: &String| line.contains("certificates were read again") && line.contains(side);
+        poll(SOON, || docward.log().iter().any(read).then_some(())).unwrap();
+    }
+    mongod.restart();
+    orders.insert_one(doc! { "_id": 2 }).await.unwrap();
+    assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
 }
 
 fn with_certificate(certificate: &Path) -> Builder {
