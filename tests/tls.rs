@@ -178,6 +178,24 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
     error.unwrap_err();
 }
 
+#[test]
+fn a_handshake_that_does_not_end_is_ended() {
+    let folder = folder();
+    let certificate = Authority::new(folder.path(), "authority").sign("docward", HOSTS);
+    let docward = Docward::before(&Mongod::shared().uri())
+        .argument("--tls-certificate")
+        .argument(&certificate)
+        .argument("--handshake-timeout")
+        .argument("1s")
+        .start();
+    for sent in [0, 1, CLIENT_HELLO.len()] {
+        let mut client = raw::Client::connect(&docward.address());
+        client.send_bytes(&CLIENT_HELLO[..sent]);
+        assert!(client.closes_within(SOON), "{sent}");
+    }
+    docward.wait_for_log("the TLS handshake took too long");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_says_why_a_client_is_not_let_in() {
     let folder = folder();

@@ -55,7 +55,8 @@ pub(super) async fn receive<P: Policy>(
         Err(full) => {
             entrance.log(peer, &full);
             let deadline = arrived + entrance.limits.settings.handshake_timeout;
-            return drop(timeout_at(deadline, Box::pin(entrance.turn_away(client, &full.to_string()))).await);
+            let _ = timeout_at(deadline, Box::pin(entrance.turn_away(client, &full.to_string()))).await;
+            return;
         }
     };
     let paired = tokio::select! {
@@ -115,6 +116,7 @@ impl Entrance {
     async fn greet(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
         if !speaks_tls(&client).await? {
             self.log(peer, &TLS_WANTED);
+            let _permit = TELLING.try_acquire().ok()?;
             tell(client, TLS_WANTED).await;
             return None;
         }
@@ -122,6 +124,7 @@ impl Entrance {
     }
 
     async fn turn_away(&self, client: TcpStream, text: &str) {
+        let Ok(_permit) = TELLING.try_acquire() else { return };
         match &self.tls {
             Some(tls) if speaks_tls(&client).await == Some(true) => {
                 if let Ok(client) = tls.accept(client).await {
@@ -150,7 +153,5 @@ async fn speaks_tls(client: &TcpStream) -> Option<bool> {
 
 /// Whoever does not listen does not get to know.
 async fn tell(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
-    if let Ok(_permit) = TELLING.try_acquire() {
-        let _ = refusal::tell(client, text).await;
-    }
+    let _ = refusal::tell(client, text).await;
 }
