@@ -30,7 +30,7 @@ const TLS_WANTED: &str = "this listener speaks TLS only; add tls=true to the con
 
 /// What stands between being accepted and being relayed; shared by all listeners.
 #[derive(Debug)]
-pub(super) struct Entrance {
+pub(super) struct Reception {
     pub(super) upstream: Upstream,
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
@@ -46,34 +46,34 @@ pub(super) async fn receive<P: Policy>(
     client: TcpStream,
     peer: SocketAddr,
     door: Arc<Door<P>>,
-    entrance: Arc<Entrance>,
+    reception: Arc<Reception>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let arrived = Instant::now();
-    let admission = match entrance.limits.admit(peer.ip()) {
+    let admission = match reception.limits.admit(peer.ip()) {
         Ok(admission) => admission,
         Err(full) => {
-            entrance.log(peer, &full);
-            let deadline = arrived + entrance.limits.settings.handshake_timeout;
-            let _ = timeout_at(deadline, Box::pin(entrance.turn_away(client, &full.to_string()))).await;
+            reception.log(peer, &full);
+            let deadline = arrived + reception.limits.settings.handshake_timeout;
+            let _ = timeout_at(deadline, Box::pin(reception.turn_away(client, &full.to_string()))).await;
             return;
         }
     };
     let paired = tokio::select! {
         // Boxed: it is over soon, and what follows it stays.
-        paired = Box::pin(entrance.pair(client, peer, &door, arrived)) => paired,
+        paired = Box::pin(reception.pair(client, peer, &door, arrived)) => paired,
         _ = shutdown.wait_for(|draining| *draining) => None,
     };
     if let Some((client, upstream, local)) = paired {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let session = Session { client: peer.to_string(), own, ..Session::default() };
-        let patience = Patience::new(&entrance.limits.settings, arrived);
+        let patience = Patience::new(&reception.limits.settings, arrived);
         session::run(Relay::new(client, upstream, door, local, session), shutdown, patience).await;
     }
     drop(admission);
 }
 
-impl Entrance {
+impl Reception {
     pub(super) fn new(upstream: Upstream, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
         Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
     }
