@@ -15,7 +15,7 @@ use mongodb::error::ErrorKind;
 use support::driver::code;
 use support::frame::{Frame, Message};
 use support::mongod::{Kind, Mongod};
-use support::process::free_port;
+use support::process::{PATIENCE, free_port, poll};
 use support::proxy::Docward;
 use support::raw;
 use support::scripted::{Peer, reply_to};
@@ -222,4 +222,15 @@ async fn a_service_user_that_will_not_do_is_said_at_start() {
     let down = format!("mongodb://127.0.0.1:{}/?serverSelectionTimeoutMS=500", free_port());
     let docward = Docward::before(&down).rules(&rules).start();
     docward.wait_for_log("is not known yet");
+}
+
+#[test]
+fn a_server_that_was_down_at_start_is_asked_when_it_is_there() {
+    let mut mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
+    mongod.stop();
+    let docward = Docward::before(&mongod.uri()).rules(&NUMBERS.replace("DB", "late")).start();
+    docward.wait_for_log("is not known yet");
+    mongod.restart();
+    let told = || docward.log().iter().any(|line| line.contains("the upstream wants a login")).then_some(());
+    assert!(poll(PATIENCE, told).is_some());
 }

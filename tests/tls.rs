@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use mongodb::Client;
@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::certificates::Authority;
 use support::mongod::{Kind, Mongod};
-use support::process::repository;
+use support::process::{poll, repository};
 use support::proxy::{Builder, Docward};
 use support::raw;
 use tempfile::TempDir;
@@ -178,6 +178,24 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
     error.unwrap_err();
 }
 
+#[test]
+fn a_handshake_that_does_not_end_is_ended() {
+    let folder = folder();
+    let certificate = Authority::new(folder.path(), "authority").sign("docward", HOSTS);
+    let docward = Docward::before(&Mongod::shared().uri())
+        .argument("--tls-certificate")
+        .argument(&certificate)
+        .argument("--handshake-timeout")
+        .argument("1s")
+        .start();
+    for sent in [0, 1, CLIENT_HELLO.len()] {
+        let mut client = raw::Client::connect(&docward.address());
+        client.send_bytes(&CLIENT_HELLO[..sent]);
+        assert!(client.closes_within(SOON), "{sent}");
+    }
+    docward.wait_for_log("the TLS handshake took too long");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_says_why_a_client_is_not_let_in() {
     let folder = folder();
@@ -230,11 +248,48 @@ async fn certificates_change_while_connections_stand() {
 
     // Without a signal, a little later.
     std::fs::rename(old.sign("renewed", HOSTS), &certificate).unwrap();
-    let again = support::process::poll(Duration::from_secs(30), || {
+    let again = poll(Duration::from_secs(30), || {
         (docward.log().iter().filter(|line| line.contains("certificates were read again")).count() == 2).then_some(())
     });
     assert!(again.is_some());
     ping(&client(&docward, &trust(&old)).await).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_may_change_its_authority() {
+    let (folder, next) = (folder(), folder());
+    let authority = Authority::new(folder.path(), "authority");
+    let ours = authority.sign("docward", HOSTS);
+    let mut mongod = tls_mongod(&authority, HOSTS);
+    let options = format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={ours}", authority.file());
+    let rules =
+        "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
+    let docward = Docward::before(&format!("mongodb://localhost:{}/?{options}", mongod.port())).rules(rules).start();
+    let driver = client(&docward, "").await;
+    let orders = driver.database("shop").collection::<Document>("orders");
+    orders.insert_one(doc! { "_id": 1 }).await.unwrap();
+
+    // Everybody gets certificates of another authority, under the same file names.
+    mongod.stop();
+    let authority = Authority::new(next.path(), "authority");
+    authority.sign("docward", HOSTS);
+    authority.sign("mongod", HOSTS);
+    for file in ["authority.pem", "docward.pem", "mongod.pem"] {
+        std::fs::rename(next.path().join(file), folder.path().join(file)).unwrap();
+    }
+    docward.signal("HUP");
+    for side in ["upstream", "service"] {
+        let read = |line: &String| line.contains("certificates were read again") && line.contains(side);
+        poll(SOON, || docward.log().iter().any(read).then_some(())).unwrap();
+    }
+    mongod.restart();
+    // The connections there were are gone, which a driver tells about a standalone without trying again.
+    let deadline = Instant::now() + SOON;
+    while let Err(error) = orders.insert_one(doc! { "_id": 2 }).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
 }
 
 fn with_certificate(certificate: &Path) -> Builder {

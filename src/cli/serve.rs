@@ -166,7 +166,8 @@ async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Re
     let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let rules = Arc::new(ArcSwap::new(rules));
     let service = Arc::new(service);
-    let certificates = Certificates { listener: config.tls.clone(), upstream: config.upstream.tls.clone() };
+    let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
+    let certificates = certificates.context("--service")?;
     let proxy = Proxy::bind(config, rules.clone(), service.clone()).await?;
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {

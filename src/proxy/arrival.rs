@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -29,7 +30,7 @@ const TLS_WANTED: &str = "this listener speaks TLS only; add tls=true to the con
 
 /// What stands between being accepted and being relayed; shared by all listeners.
 #[derive(Debug)]
-pub(super) struct Entrance {
+pub(super) struct Reception {
     pub(super) upstream: Upstream,
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
@@ -40,86 +41,103 @@ pub(super) struct Entrance {
     pub(super) unreachable: Throttle,
 }
 
-impl Entrance {
-    pub(super) fn new(upstream: Upstream, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
-        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
-    }
-
-    fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
-        if let Some(left_out) = self.refused.line() {
-            tracing::warn!(client = %peer, left_out, "connection refused: {reason}");
-        }
-    }
-}
-
 /// One client, to the end of its connection.
 pub(super) async fn receive<P: Policy>(
     client: TcpStream,
     peer: SocketAddr,
     door: Arc<Door<P>>,
-    entrance: Arc<Entrance>,
+    reception: Arc<Reception>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let arrived = Instant::now();
-    let deadline = arrived + entrance.limits.settings.handshake_timeout;
-    let admission = match entrance.limits.admit(peer.ip()) {
+    let admission = match reception.limits.admit(peer.ip()) {
         Ok(admission) => admission,
         Err(full) => {
-            entrance.log(peer, &full);
-            let _ = timeout_at(deadline, Box::pin(turn_away(client, &entrance, &full.to_string()))).await;
+            reception.log(peer, &full);
+            let deadline = arrived + reception.limits.settings.handshake_timeout;
+            let _ = timeout_at(deadline, Box::pin(reception.turn_away(client, &full.to_string()))).await;
             return;
         }
     };
-    let greeted = tokio::select! {
-        greeted = timeout_at(deadline, Box::pin(greet(client, peer, &door, &entrance))) => greeted,
-        _ = shutdown.wait_for(|draining| *draining) => return,
+    let paired = tokio::select! {
+        // Boxed: it is over soon, and what follows it stays.
+        paired = Box::pin(reception.pair(client, peer, &door, arrived)) => paired,
+        _ = shutdown.wait_for(|draining| *draining) => None,
     };
-    match greeted {
-        Ok(Some((client, upstream, local))) => {
-            let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
-            let session = Session { client: peer.to_string(), own, ..Session::default() };
-            let patience = Patience::new(&entrance.limits.settings, arrived);
-            session::run(Relay::new(client, upstream, door, local, session), shutdown, patience).await;
-        }
-        Ok(None) => {}
-        Err(_) => entrance.log(peer, &"the handshake took too long (limits: handshake_timeout)"),
+    if let Some((client, upstream, local)) = paired {
+        let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
+        let session = Session { client: peer.to_string(), own, ..Session::default() };
+        let patience = Patience::new(&reception.limits.settings, arrived);
+        session::run(Relay::new(client, upstream, door, local, session), shutdown, patience).await;
     }
     drop(admission);
 }
 
-/// Both ends of a relay. When the member cannot be reached the client's connection is closed at once, which
-/// drivers know how to retry.
-async fn greet<P: Policy>(
-    client: TcpStream,
-    peer: SocketAddr,
-    door: &Door<P>,
-    entrance: &Entrance,
-) -> Option<(Stream, Stream, IpAddr)> {
-    let local = client.local_addr().ok()?.ip();
-    socket::tune(&client).ok()?;
-    let client = match &entrance.tls {
-        None => Stream::Plain(client),
-        Some(_) if !speaks_tls(&client).await? => {
-            entrance.log(peer, &TLS_WANTED);
+impl Reception {
+    pub(super) fn new(upstream: Upstream, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
+        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
+    }
+
+    /// Both ends of a relay, and the address the client connected to. When the member cannot be reached the
+    /// client's connection is closed at once, which drivers know how to retry.
+    async fn pair<P>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        door: &Door<P>,
+        arrived: Instant,
+    ) -> Option<(Stream, Stream, IpAddr)> {
+        let local = client.local_addr().ok()?.ip();
+        socket::tune(&client).ok()?;
+        let client = match &self.tls {
+            None => Stream::Plain(client),
+            Some(tls) => {
+                let deadline = arrived + self.limits.settings.handshake_timeout;
+                let greeted = timeout_at(deadline, self.greet(client, peer, tls)).await;
+                greeted.unwrap_or_else(|_| {
+                    self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
+                    None
+                })?
+            }
+        };
+        let member = door.topology.dial(door.index)?;
+        match self.upstream.connect(&member).await {
+            Ok(upstream) => Some((client, upstream, local)),
+            Err(error) => {
+                if let Some(left_out) = self.unreachable.line() {
+                    tracing::warn!(client = %peer, left_out, "connection closed: upstream {member} cannot be reached: {error}");
+                }
+                None
+            }
+        }
+    }
+
+    /// Shakes hands; who speaks plainly is told.
+    async fn greet(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
+        if !speaks_tls(&client).await? {
+            self.log(peer, &TLS_WANTED);
+            let _permit = TELLING.try_acquire().ok()?;
             tell(client, TLS_WANTED).await;
             return None;
         }
-        Some(tls) => match tls.accept(client).await {
-            Ok(client) => client,
-            Err(error) => {
-                entrance.log(peer, &error);
-                return None;
+        tls.accept(client).await.map_err(|error| self.log(peer, &error)).ok()
+    }
+
+    async fn turn_away(&self, client: TcpStream, text: &str) {
+        let Ok(_permit) = TELLING.try_acquire() else { return };
+        match &self.tls {
+            Some(tls) if speaks_tls(&client).await == Some(true) => {
+                if let Ok(client) = tls.accept(client).await {
+                    tell(client, text).await;
+                }
             }
-        },
-    };
-    let member = door.topology.dial(door.index)?;
-    match entrance.upstream.connect(&member).await {
-        Ok(upstream) => Some((client, upstream, local)),
-        Err(error) => {
-            if let Some(left_out) = entrance.unreachable.line() {
-                tracing::warn!(client = %peer, left_out, "connection closed: upstream {member} cannot be reached: {error}");
-            }
-            None
+            _ => tell(client, text).await,
+        }
+    }
+
+    fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
+        if let Some(left_out) = self.refused.line() {
+            tracing::warn!(client = %peer, left_out, "connection refused: {reason}");
         }
     }
 }
@@ -133,23 +151,7 @@ async fn speaks_tls(client: &TcpStream) -> Option<bool> {
     }
 }
 
-async fn turn_away(client: TcpStream, entrance: &Entrance, text: &str) {
-    let Ok(_permit) = TELLING.try_acquire() else { return };
-    match &entrance.tls {
-        Some(tls) if speaks_tls(&client).await == Some(true) => {
-            if let Ok(client) = tls.accept(client).await {
-                let _ = refusal::tell(client, text).await;
-            }
-        }
-        _ => {
-            let _ = refusal::tell(client, text).await;
-        }
-    }
-}
-
 /// Whoever does not listen does not get to know.
-async fn tell(client: TcpStream, text: &str) {
-    if let Ok(_permit) = TELLING.try_acquire() {
-        let _ = refusal::tell(client, text).await;
-    }
+async fn tell(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
+    let _ = refusal::tell(client, text).await;
 }

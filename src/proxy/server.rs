@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::arrival::{self, Entrance};
+use super::arrival::{self, Reception};
 use super::door::Door;
 use super::limits::{LimitSettings, Limits};
 use super::observations::Observations;
@@ -44,7 +44,7 @@ pub struct Config {
 pub struct Proxy<P> {
     listeners: Vec<TcpListener>,
     topology: Arc<Topology>,
-    entrance: Arc<Entrance>,
+    reception: Arc<Reception>,
     /// Whether some member's own name is still unknown.
     incomplete: bool,
     rules: Arc<ArcSwap<P>>,
@@ -78,11 +78,11 @@ impl<P: Policy> Proxy<P> {
         let topology = Arc::new(Topology::new(config.advertise, members, addresses));
         let limits = Arc::new(Limits::new(config.limits));
         let compressors = config.upstream.compressors.clone().map(Arc::from);
-        let entrance = Arc::new(Entrance::new(config.upstream, config.tls, limits));
+        let reception = Arc::new(Reception::new(config.upstream, config.tls, limits));
         Ok(Self {
             listeners,
             topology,
-            entrance,
+            reception,
             incomplete: !answered,
             rules,
             service,
@@ -102,8 +102,8 @@ impl<P: Policy> Proxy<P> {
         let (draining, drained) = watch::channel(false);
         let mut accepting = tokio::task::JoinSet::new();
         if self.incomplete {
-            let (topology, entrance) = (self.topology.clone(), self.entrance.clone());
-            accepting.spawn(async move { topology.learn_names(&entrance.upstream).await });
+            let (topology, reception) = (self.topology.clone(), self.reception.clone());
+            accepting.spawn(async move { topology.learn_names(&reception.upstream).await });
         }
         for (index, listener) in self.listeners.into_iter().enumerate() {
             let door = Arc::new(Door {
@@ -114,7 +114,7 @@ impl<P: Policy> Proxy<P> {
                 observations: self.observations.clone(),
                 compressors: self.compressors.clone(),
             });
-            accepting.spawn(accept(listener, door, self.entrance.clone(), drained.clone()));
+            accepting.spawn(accept(listener, door, self.reception.clone(), drained.clone()));
         }
         drop(drained);
         shutdown.await;
@@ -151,14 +151,14 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindErro
 async fn accept<P: Policy>(
     listener: TcpListener,
     door: Arc<Door<P>>,
-    entrance: Arc<Entrance>,
+    reception: Arc<Reception>,
     shutdown: watch::Receiver<bool>,
 ) {
     let failed = Throttle::default();
     loop {
         match listener.accept().await {
             Ok((client, peer)) => {
-                tokio::spawn(arrival::receive(client, peer, door.clone(), entrance.clone(), shutdown.clone()));
+                tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), shutdown.clone()));
             }
             Err(error) => {
                 if let Some(left_out) = failed.line() {

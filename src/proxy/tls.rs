@@ -22,7 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use self::pem::{FromFiles, Source};
 use super::socket::Stream;
-use crate::service::TlsFiles;
+use crate::service::{MongoService, TlsFiles};
 
 pub(super) use self::explain::from_upstream;
 pub use self::pem::TlsError;
@@ -47,11 +47,14 @@ pub struct ListenerTls(FromFiles<ListenerFiles>);
 #[derive(Debug)]
 pub struct UpstreamTls(FromFiles<TlsFiles>);
 
-/// Both sides' certificates, to be kept fresh.
-#[derive(Debug, Clone, Default)]
+/// All certificates, to be kept fresh.
+#[derive(Debug)]
 pub struct Certificates {
-    pub listener: Option<Arc<ListenerTls>>,
-    pub upstream: Option<Arc<UpstreamTls>>,
+    listener: Option<Arc<ListenerTls>>,
+    upstream: Option<Arc<UpstreamTls>>,
+    /// The driver's own reading of the same kind of files; this one tells when they change, and are good.
+    service_tls: Option<UpstreamTls>,
+    service: Arc<MongoService>,
 }
 
 impl ListenerTls {
@@ -96,16 +99,29 @@ impl UpstreamTls {
 }
 
 impl Certificates {
+    /// # Errors
+    /// [`TlsError`]: the service's connection string names files that cannot be used.
+    pub fn new(
+        listener: Option<Arc<ListenerTls>>,
+        upstream: Option<Arc<UpstreamTls>>,
+        service: Arc<MongoService>,
+    ) -> Result<Self, TlsError> {
+        let service_tls = service.tls_files().map(UpstreamTls::load).transpose()?;
+        Ok(Self { listener, upstream, service_tls, service })
+    }
+
     /// Reads the files that changed. What cannot be used changes nothing and is logged.
     pub fn reload(&self) {
-        let listener = self.listener.as_ref().map(|tls| ("listeners", tls.0.reload()));
-        let upstream = self.upstream.as_ref().map(|tls| ("upstream", tls.0.reload()));
-        for (side, result) in [listener, upstream].into_iter().flatten() {
-            match result {
-                Ok(false) => {}
-                Ok(true) => tracing::info!(side, "certificates were read again and hold for new connections"),
-                Err(error) => tracing::error!(side, "changed certificates are not used, the old ones stay: {error}"),
-            }
+        if let Some(tls) = &self.listener {
+            changed("listeners", tls.0.reload());
+        }
+        if let Some(tls) = &self.upstream {
+            changed("upstream", tls.0.reload());
+        }
+        if let Some(tls) = &self.service_tls
+            && changed("service", tls.0.reload())
+        {
+            self.service.reconnect();
         }
     }
 
@@ -172,6 +188,16 @@ impl Source for TlsFiles {
                 .map_err(|error| pem::unusable(path, &error)),
         }
     }
+}
+
+/// Whether there is something new; what came of it goes to the log.
+fn changed(side: &'static str, reloaded: Result<bool, TlsError>) -> bool {
+    match &reloaded {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(side, "certificates were read again and hold for new connections"),
+        Err(error) => tracing::error!(side, "changed certificates are not used, the old ones stay: {error}"),
+    }
+    reloaded.unwrap_or(false)
 }
 
 /// Named wherever a configuration is made, so that nothing depends on a default of the process.

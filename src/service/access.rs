@@ -53,7 +53,7 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> Access {
     let Some(first) = needs.first() else { return Access::Granted };
     let asked = async {
         let server = service.server();
-        let client = server.client().await.map_err(|error| Access::Refused(error.to_string()))?;
+        let client = &server.client().map_err(|error| Access::Refused(error.to_string()))?;
         ask(client, &needs).await.map_err(|error| sorted(&error, first))
     };
     match timeout(PATIENCE, asked).await {

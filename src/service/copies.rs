@@ -158,8 +158,8 @@ impl Worker {
             // Only the end of the channel is ever heard.
             _ = stopped.changed() => {}
         }
-        if let Ok(client) = server.client().await {
-            candidate.release(client).await;
+        if let Ok(client) = server.client() {
+            candidate.release(&client).await;
         }
     }
 
@@ -196,7 +196,7 @@ impl Worker {
 
     /// Once the lease is held, this goes on until something stops it.
     async fn turn(&self, server: &Server, candidate: &Candidate) -> Result<std::convert::Infallible, Stop> {
-        let client = server.client().await.map_err(|error| Stop::Failed(error.to_string()))?;
+        let client = &server.client().map_err(|error| Stop::Failed(error.to_string()))?;
         require_change_streams(client).await?;
         let lease = candidate.acquire(client).await?;
         tracing::info!(rule = self.rule, fence = lease.fence(), "this process keeps the copies true");

@@ -5,17 +5,16 @@
 //! correct beside docward. Errors are sorted by whether trying again can help.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
-use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, WriteConcern};
-use tokio::sync::OnceCell;
+use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 
 use super::allocator::{Allocator, Store};
-use super::connection::{self, ConnectionError};
+use super::connection::{self, ConnectionError, TlsFiles};
 use super::{Answer, Service};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
@@ -37,7 +36,8 @@ pub struct MongoService {
 #[derive(Debug)]
 pub(super) struct Server {
     options: ClientOptions,
-    client: OnceCell<Client>,
+    /// Made when it is first asked for.
+    client: Mutex<Option<Client>>,
 }
 
 impl MongoService {
@@ -63,8 +63,21 @@ impl MongoService {
         options.server_selection_timeout.get_or_insert(SERVER_SELECTION);
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let server = Arc::new(Server { options, client: OnceCell::new() });
+        let server = Arc::new(Server { options, client: Mutex::default() });
         Self { allocator: Allocator::new(server.clone()), server }
+    }
+
+    /// The files of its TLS options; `None` without TLS.
+    pub fn tls_files(&self) -> Option<TlsFiles> {
+        match &self.server.options.tls {
+            Some(Tls::Enabled(options)) => Some(options.into()),
+            _ => None,
+        }
+    }
+
+    /// Connects anew for the next question: the driver reads its certificates only once. What is under way goes on.
+    pub fn reconnect(&self) {
+        *self.server.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The connection, for what is asked over a longer time.
@@ -103,10 +116,14 @@ impl Store for Server {
 }
 
 impl Server {
-    pub(super) async fn client(&self) -> Result<&Client, LookupError> {
-        let connect = || async { Client::with_options(self.options.clone()) };
-        let client = self.client.get_or_try_init(connect).await;
-        client.map_err(|error| sorted(&error, "docward's service connection"))
+    pub(super) fn client(&self) -> Result<Client, LookupError> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        let made = Client::with_options(self.options.clone());
+        let made = made.map_err(|error| sorted(&error, "docward's service connection"))?;
+        Ok(client.insert(made).clone())
     }
 
     /// Moves the counter on and gives its new value; without `first`, only if it exists.
@@ -120,7 +137,7 @@ impl Server {
             None => doc! {"$ifNull": ["$seq", 0]},
         };
         let update = vec![doc! {"$set": {"seq": {"$add": [seq, narrow(count)]}}}];
-        let counters = self.client().await?.database(&lease.database).collection::<RawDocumentBuf>(&lease.collection);
+        let counters = self.client()?.database(&lease.database).collection::<RawDocumentBuf>(&lease.collection);
         let stored = counters
             .find_one_and_update(filter, update)
             .upsert(first.is_some())
@@ -136,7 +153,7 @@ impl Server {
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
         let place = format!("the largest {field} of {database}.{collection}");
-        let documents = self.client().await?.database(database).collection::<RawDocumentBuf>(collection);
+        let documents = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let found = documents
             .find_one(doc! {field: {"$gte": f64::NEG_INFINITY}})
             .sort(doc! {field: -1})

@@ -25,7 +25,7 @@ pub async fn reset(
     mut report: impl FnMut(&str, u64),
 ) -> Result<(), String> {
     let server = service.server();
-    let client = server.client().await.map_err(|error| error.to_string())?;
+    let client = &server.client().map_err(|error| error.to_string())?;
     let namespaces = namespaces(client, rules, rule).await.map_err(|error| error.kind.to_string())?;
     for (database, collection) in namespaces {
         let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);

@@ -15,7 +15,7 @@ pub(super) fn client(error: &io::Error) -> String {
         Error::NoCertificatesPresented => "the client shows no certificate, and `client_ca` demands one: give it \
              tlsCertificateKeyFile"
             .to_owned(),
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        Error::InvalidCertificate(untrusted) if is_untrusted(untrusted) => {
             "the client's certificate is not signed by an authority in `client_ca`".to_owned()
         }
         Error::InvalidCertificate(expired) if is_expired(expired) => {
@@ -65,9 +65,11 @@ fn refused_upstream(reason: &Error) -> String {
         Error::InvalidMessage(_) => {
             "it does not answer in TLS; remove tls=true, or start mongod with --tlsMode".to_owned()
         }
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its certificate is not signed by an authority \
+        Error::InvalidCertificate(untrusted) if is_untrusted(untrusted) => {
+            "its certificate is not signed by an authority \
              docward trusts; name the authority's file with tlsCAFile= in the connection string"
-            .to_owned(),
+                .to_owned()
+        }
         Error::InvalidCertificate(expired) if is_expired(expired) => {
             format!("its certificate is not valid at this time ({reason}); renew it, or look at this machine's clock")
         }
@@ -97,6 +99,11 @@ fn unusual(whose: &str, cause: &rustls::OtherError) -> String {
         "{whose} certificate cannot be used ({cause:?}): it must be of X.509 version 3, and not an authority's own \
          (CA:TRUE); have an authority sign it, or make it with -addext basicConstraints=CA:FALSE"
     )
+}
+
+/// A bad signature is that of another authority with the same name, as after it got a new key.
+fn is_untrusted(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::UnknownIssuer | CertificateError::BadSignature)
 }
 
 fn is_expired(error: &CertificateError) -> bool {

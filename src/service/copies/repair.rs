@@ -59,7 +59,7 @@ pub async fn run(
     progress: impl FnMut(&Counts),
 ) -> Result<Counts, String> {
     let server = service.server();
-    let client = server.client().await.map_err(|error| error.to_string())?;
+    let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Mender { client, copies, rule }, dry_run, progress).await;
     result.map_err(|stop| match stop {
         Stop::Failed(text) | Stop::HistoryLost(text) => text,
