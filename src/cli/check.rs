@@ -1,4 +1,7 @@
-//! `docward check`: loads rules as `serve` would, and shows every mistake.
+//! `docward check`: loads rules as `serve` would, and shows every mistake; with `--coverage` also what each
+//! rule makes of every command that can reach its collections.
+
+mod coverage;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -14,9 +17,12 @@ pub struct Arguments {
     /// Rule files, or folders of them.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// For people, or a JSON list of diagnostics for editors and CI.
+    /// For people, or a JSON list for editors and CI: of diagnostics, or with --coverage of what rules cover.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Show what each rule makes of every command that can reach its collections.
+    #[arg(long)]
+    coverage: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,10 +39,14 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Err(report) => report,
     };
     match (arguments.format, &loaded) {
+        (Format::Json, Ok(rules)) if arguments.coverage => println!("{}", coverage::json(rules)),
         (Format::Json, _) => println!("{}", report.to_json()),
         (Format::Text, loaded) => {
             show(report);
             if let Ok(rules) = loaded {
+                if arguments.coverage {
+                    print!("{}", coverage::text(rules));
+                }
                 println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
             }
         }

@@ -6,6 +6,7 @@
 
 mod allocation;
 mod batch;
+pub mod coverage;
 mod explain;
 pub mod handshake;
 mod inquiry;

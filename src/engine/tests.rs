@@ -2,6 +2,7 @@
 //! server are written by hand where a plan waits for one.
 
 mod batches;
+mod coverage;
 mod copies;
 mod messages;
 mod patterns;
