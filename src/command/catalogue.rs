@@ -1,7 +1,7 @@
 //! The commands docward knows by name, and how each can touch a collection's documents.
 //!
 //! A name that is missing here is [`Class::Unknown`]: refused where it names a guarded collection. So the list
-//! errs on the side of missing names. `tests/commands.rs` holds it against the names a real server has.
+//! errs on the side of missing names. `tests/roads/catalogue.rs` holds it against the names a real server has.
 
 /// What a command can do to documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
