@@ -136,7 +136,7 @@ impl<'a> Command<'a> {
 
     /// The collection a command names by its first value.
     pub fn collection(&self) -> Option<Namespace<'a>> {
-        self.target.as_str().map(|collection| Namespace { database: self.database, collection })
+        self.target.as_name().map(|collection| Namespace { database: self.database, collection })
     }
 
     /// The Stable API's parameters. Every command of a transaction and every getMore of a cursor must carry the

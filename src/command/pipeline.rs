@@ -159,7 +159,7 @@ const COMMON_FIELDS: [&[u8]; 9] = [
 ];
 
 /// The strings of a command, at any depth, also in its document sequences. `None` when something names a
-/// collection in a way that is not read here: by UUID, as a symbol, in bytes that are no UTF-8.
+/// collection in a way that is not read here: by UUID, in bytes that are no UTF-8.
 fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     let own = command.body.elements().filter(|element| !COMMON_FIELDS.contains(&element.key));
     let mut unread: Vec<Value<'a>> = own.map(|element| element.value).collect();
@@ -172,8 +172,7 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
             Kind::Document | Kind::Array => {
                 unread.extend(value.as_document().or_else(|| value.as_array())?.values());
             }
-            Kind::String => found.push(value.as_str()?),
-            Kind::Symbol => return None,
+            Kind::String | Kind::Symbol => found.push(value.as_name()?),
             Kind::Binary if value.as_uuid().is_some() => return None,
             _ => {}
         }

@@ -12,7 +12,7 @@ use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::{Now, Session, inquiry, refusal};
 use crate::command::{
-    Batch, Class, Command, CommandError, Form, Namespace, Reply, Target, classify, code, error_reply, road_targets,
+    Batch, Class, Command, Form, Namespace, Reply, Target, classify, code, error_reply, road_targets,
 };
 use crate::document::{Document, Kind, OwnedValue, Value, Writer};
 use crate::patterns::{CommandVerdict, Rejection, Rule, RuleSet, WholeCommand};
@@ -247,8 +247,8 @@ impl<'f> Plan<'f> {
         let expects_reply = !command.message.more_to_come();
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
-                // mongod takes both for a name.
-                Kind::Binary | Kind::Symbol => self.read_unnamed(command, class, session),
+                // mongod takes a UUID for a name.
+                Kind::Binary => self.read_unnamed(command, class, session),
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };
@@ -330,9 +330,9 @@ impl<'f> Plan<'f> {
         what: &str,
         session: &Session,
     ) -> Result<Step, Refuse> {
-        let sequence = command.message.sequences.first().filter(|_| class != Class::Unknown);
-        if let Some(sequence) = sequence {
-            return Err(unreadable(CommandError::UnknownSequence(sequence.identifier.to_owned())));
+        // Of known commands only the body is read here; drivers send nothing else of them.
+        if class != Class::Unknown && !command.message.sequences.is_empty() {
+            return self.untold(command, what, |_| true, session);
         }
         self.unanalysed(command, road_targets(command, class), what, session)
     }
@@ -390,7 +390,7 @@ impl<'f> Plan<'f> {
             Some(rule) => Err(Refuse {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
-                    "{what} a collection that cannot be told, while rules such as '{}' guard some; name it by a string",
+                    "{what} a collection that cannot be told, while rules such as '{}' guard some; name it by a string in the body",
                     rule.name.value
                 ),
             }),

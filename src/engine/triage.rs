@@ -67,7 +67,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
         Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
             judge_if(may_guard(body, first.value, rules))
         }
-        // mongod also takes a UUID or a symbol for a name.
+        // mongod also takes a UUID for a name.
         Class::Find | Class::Count | Class::Distinct => judge_if(may_guard(body, first.value, rules)),
         Class::Aggregate => {
             let body_length = body.first_chunk().map_or(usize::MAX, |b| u32::from_le_bytes(*b) as usize);
@@ -75,7 +75,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
                 // Its pipeline may be what follows.
                 Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Judge,
                 Some(body) => {
-                    let reads_guarded = names_collection(first.value) && may_guard(body, first.value, rules);
+                    let reads_guarded = first.value.as_name_bytes().is_some() && may_guard(body, first.value, rules);
                     judge_if(reads_guarded || writes_output(body))
                 }
                 None => Triage::Judge,
@@ -96,14 +96,9 @@ fn checksum_length(flags: u32) -> usize {
     if flags & CHECKSUM_PRESENT == 0 { 0 } else { 4 }
 }
 
-/// Whether a first value can be a collection's name; mongod takes a symbol for a string.
-fn names_collection(target: Value<'_>) -> bool {
-    matches!(target.kind, Kind::String | Kind::Symbol)
-}
-
 /// Whether rules guard the collection that the first value names; yes when there is no telling.
 fn may_guard(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
-    let Some(collection) = target.as_string_bytes() else { return true };
+    let Some(collection) = target.as_name_bytes() else { return true };
     if !rules.may_concern_collection(collection) {
         return false;
     }

@@ -1,8 +1,8 @@
 //! No way around a rule: every road to a guarded collection against a real mongod, judged by the documents
 //! that are stored afterwards. `table` is the list of roads, each shown to be one by walking it directly;
 //! `ambiguous` are messages that two readers could read differently; `catalogue` holds docward's list of
-//! commands against the server's own; `buckets` is about time-series collections.
-//! Random sequences of all of it: `tests/random_commands`.
+//! commands against the server's own; `buckets` is about time-series collections. `random` makes sequences of all
+//! of it, which must leave every `invariants` true, and where nothing guards be answered as directly (`differential`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -12,11 +12,16 @@ mod support;
 mod ambiguous;
 mod buckets;
 mod catalogue;
+mod differential;
+mod invariants;
+mod random;
 mod table;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use bson::{Document, doc};
+use support::frame::{Frame, Message};
 use support::mongod::Mongod;
 use support::proxy::Docward;
 use support::raw::Client;
@@ -26,7 +31,7 @@ const RULES: &str = r#"
 version: 1
 rules:
   - { name: blind, namespace: "*.blind", replacement: {} }
-  - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0 } }
+  - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
   - { name: pairs, namespace: "*.pairs", together: [a, b] }
   - { name: stamped, namespace: "*.stamped", timestamps: { source: at } }
   - { name: jobs, namespace: "*.jobs", queue: { locked: locked, since: since, attempts: try, lease: 5m } }
@@ -79,6 +84,40 @@ impl Setting {
         let reply = self.direct.command(&self.database, doc! { "listCollections": 1, "filter": { "name": collection } });
         let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
         batch[0].as_document().unwrap().clone()
+    }
+}
+
+/// A connection that is made anew when the other side closes it.
+struct Link {
+    address: String,
+    client: Client,
+}
+
+impl Link {
+    fn new(address: String) -> Link {
+        Link { client: Client::connect(&address), address }
+    }
+
+    /// Sends frames one after the other, and gives what came back for each; `None` where the connection closed.
+    fn deliver(&mut self, frames: &[Vec<u8>]) -> Vec<Option<Vec<Frame>>> {
+        frames.iter().map(|frame| self.deliver_one(frame)).collect()
+    }
+
+    /// A ping behind the frame tells when its answers are over, also where there is none.
+    fn deliver_one(&mut self, frame: &[u8]) -> Option<Vec<Frame>> {
+        const PING: i32 = 0x7069_6e67;
+        let ping = Message::new(doc! { "ping": 1, "$db": "admin" }).to_frame(PING, 0).to_bytes();
+        let mut replies = Vec::new();
+        let mut sent = self.client.try_send_bytes(frame).and_then(|()| self.client.try_send_bytes(&ping)).is_ok();
+        while sent {
+            match self.client.receive_within(Duration::from_secs(30)).unwrap() {
+                Some(reply) if reply.response_to == PING => return Some(replies),
+                Some(reply) => replies.push(reply),
+                None => sent = false,
+            }
+        }
+        self.client = Client::connect(&self.address);
+        None
     }
 }
 
