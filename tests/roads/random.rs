@@ -181,7 +181,9 @@ impl Generator {
             _ => {
                 let upsert = self.chance(5);
                 let q = self.filter(collection, upsert);
-                Statement::Update { q, u: self.update(collection), upsert, multi: !upsert && self.chance(5) }
+                // Which one of several the server takes is up to the server.
+                let several = !q.contains_key("_id");
+                Statement::Update { q, u: self.update(collection), upsert, multi: !upsert && (several || self.chance(5)) }
             }
         }
     }
@@ -423,9 +425,9 @@ impl Statement {
     fn find_and_modify(&self, name: &str, collection: &str) -> Document {
         match self {
             Self::Update { q, u, upsert, .. } => {
-                doc! { name: collection, "query": q.clone(), "update": u.clone(), "upsert": *upsert }
+                doc! { name: collection, "query": q.clone(), "sort": { "_id": 1 }, "update": u.clone(), "upsert": *upsert }
             }
-            Self::Delete(q) => doc! { name: collection, "query": q.clone(), "remove": true },
+            Self::Delete(q) => doc! { name: collection, "query": q.clone(), "sort": { "_id": 1 }, "remove": true },
             Self::Insert(_) => doc! { name: collection, "query": {}, "update": { "$set": { "a": 2 } } },
         }
     }
