@@ -284,9 +284,7 @@ fn filter<'a>(form: Form, source: Document<'a>) -> Result<CowDocument<'a>, Comma
     let names = form.names();
     let wrong = CommandError::WrongType { place: names.place, field: names.filter };
     match source.get(names.filter) {
-        Some(value) => {
-            Ok(value.as_document().ok_or(wrong)?.into())
-        }
+        Some(value) => Ok(value.as_document().ok_or(wrong)?.into()),
         // findAndModify may leave the query out; an element of a batch may not.
         None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
         None => Err(CommandError::Missing { place: names.place, field: names.filter }),

@@ -323,13 +323,7 @@ impl<'f> Plan<'f> {
     }
 
     /// A way into a collection that is no statement.
-    fn road(
-        &mut self,
-        command: &Command<'f>,
-        class: Class,
-        what: &str,
-        session: &Session,
-    ) -> Result<Step, Refuse> {
+    fn road(&mut self, command: &Command<'f>, class: Class, what: &str, session: &Session) -> Result<Step, Refuse> {
         // Of known commands only the body is read here; drivers send nothing else of them.
         if class != Class::Unknown && !command.message.sequences.is_empty() {
             return self.untold(command, what, |_| true, session);

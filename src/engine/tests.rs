@@ -2,8 +2,8 @@
 //! server are written by hand where a plan waits for one.
 
 mod batches;
-mod coverage;
 mod copies;
+mod coverage;
 mod messages;
 mod patterns;
 

@@ -15,7 +15,9 @@ use std::cmp::Ordering;
 use super::filter::{equality, narrowed, remade, touched};
 use super::number::{Bound, sign};
 use super::touch::{Touch, touch};
-use super::{Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, concern_for_content, read_required_path};
+use super::{
+    Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, concern_for_content, read_required_path,
+};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
 use crate::rules::{Claim, Code, Located, MapReader};

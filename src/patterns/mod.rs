@@ -275,7 +275,11 @@ impl Pattern {
 
     /// What becomes of a command as a whole; [`Judge::judges_command`] decides whether it is looked at.
     pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        if self.judges_command(command.class, command.kind()) { self.judge_command(command) } else { CommandVerdict::Forward }
+        if self.judges_command(command.class, command.kind()) {
+            self.judge_command(command)
+        } else {
+            CommandVerdict::Forward
+        }
     }
 }
 

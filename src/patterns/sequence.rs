@@ -64,7 +64,9 @@ impl Judge for Sequence {
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
             StatementKind::Insert => Concern::Each,
-            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline if self.on_upsert => Concern::Each,
+            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline if self.on_upsert => {
+                Concern::Each
+            }
             _ => Concern::Nothing,
         }
     }

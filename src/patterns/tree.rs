@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
-use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content, read_path};
+use super::{
+    CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content, read_path,
+};
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};

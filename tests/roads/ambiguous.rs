@@ -50,7 +50,12 @@ fn cases(database: &str) -> Vec<(&'static str, Frame)> {
     };
     let inner = |fields: &[(&str, bson::RawBson)]| bson::RawBson::Document(raw(fields));
     let aggregate = |stage: RawDocumentBuf| {
-        message(&raw(&[("aggregate", text("source")), ("pipeline", list(vec![stage])), ("cursor", value(doc! {})), db()]))
+        message(&raw(&[
+            ("aggregate", text("source")),
+            ("pipeline", list(vec![stage])),
+            ("cursor", value(doc! {})),
+            db(),
+        ]))
     };
     let set = || doc! { "q": { "_id": 1 }, "u": { "$set": { "a": 2 } } };
     let replace = || doc! { "q": { "_id": 1 }, "u": { "z": 1 } };
@@ -76,31 +81,143 @@ fn cases(database: &str) -> Vec<(&'static str, Frame)> {
         message.to_frame(1, 0)
     };
     vec![
-        ("two commands", message(&raw(&[("update", text("blind")), ("updates", list(vec![])), ("update", text("free")), db()]))),
-        ("two $db", message(&raw(&[("update", text("blind")), ("updates", list(vec![RawDocumentBuf::try_from(&replace()).unwrap()])), ("$db", text("elsewhere")), db()]))),
-        ("two lists in the body", message(&raw(&[("update", text("blind")), ("updates", list(vec![])), ("updates", list(vec![RawDocumentBuf::try_from(&replace()).unwrap()])), db()]))),
-        ("ordered twice", message(&raw(&[("update", text("blind")), ("updates", list(vec![])), ("ordered", true.into()), ("ordered", false.into()), db()]))),
+        (
+            "two commands",
+            message(&raw(&[("update", text("blind")), ("updates", list(vec![])), ("update", text("free")), db()])),
+        ),
+        (
+            "two $db",
+            message(&raw(&[
+                ("update", text("blind")),
+                ("updates", list(vec![RawDocumentBuf::try_from(&replace()).unwrap()])),
+                ("$db", text("elsewhere")),
+                db(),
+            ])),
+        ),
+        (
+            "two lists in the body",
+            message(&raw(&[
+                ("update", text("blind")),
+                ("updates", list(vec![])),
+                ("updates", list(vec![RawDocumentBuf::try_from(&replace()).unwrap()])),
+                db(),
+            ])),
+        ),
+        (
+            "ordered twice",
+            message(&raw(&[
+                ("update", text("blind")),
+                ("updates", list(vec![])),
+                ("ordered", true.into()),
+                ("ordered", false.into()),
+                db(),
+            ])),
+        ),
         ("two u", update(raw(&[filter(), ("u", good()), ("u", bad())]))),
         ("two u, the other way round", update(raw(&[filter(), ("u", bad()), ("u", good())]))),
         ("two q", update(raw(&[filter(), filter(), ("u", good())]))),
         ("two upsert", update(raw(&[filter(), ("u", good()), ("upsert", false.into()), ("upsert", true.into())]))),
-        ("two fields in collation", update(raw(&[filter(), ("u", good()), ("collation", inner(&[("locale", text("de")), ("locale", text("fr"))]))]))),
-        ("two $set", update(raw(&[filter(), ("u", inner(&[("$set", value(doc! { "a": 2 })), ("$set", value(doc! { "a": 3 }))]))]))),
-        ("a path twice in $set", update(raw(&[filter(), ("u", inner(&[("$set", inner(&[("a", 2.into()), ("a", 3.into())]))]))]))),
-        ("a field twice in a filter", update(raw(&[("q", inner(&[("_id", 1.into()), ("_id", 2.into())])), ("u", good())]))),
-        ("a field twice deep in a filter", update(raw(&[("q", inner(&[("$or", list(vec![raw(&[("a", 1.into()), ("a", 2.into())])]))])), ("u", good())]))),
-        ("a field twice in an inserted document", bounded(raw(&[("_id", 9.into()), ("n", 1.into()), ("n", (-1).into())]))),
-        ("a field twice deep in an inserted document", bounded(raw(&[("_id", 9.into()), ("x", inner(&[("n", 1.into()), ("n", (-1).into())]))]))),
-        ("remove twice", message(&raw(&[("findAndModify", text("blind")), ("query", value(doc! {})), ("remove", false.into()), ("remove", true.into()), ("update", good()), db()]))),
+        (
+            "two fields in collation",
+            update(raw(&[
+                filter(),
+                ("u", good()),
+                ("collation", inner(&[("locale", text("de")), ("locale", text("fr"))])),
+            ])),
+        ),
+        (
+            "two $set",
+            update(raw(&[
+                filter(),
+                ("u", inner(&[("$set", value(doc! { "a": 2 })), ("$set", value(doc! { "a": 3 }))])),
+            ])),
+        ),
+        (
+            "a path twice in $set",
+            update(raw(&[filter(), ("u", inner(&[("$set", inner(&[("a", 2.into()), ("a", 3.into())]))]))])),
+        ),
+        (
+            "a field twice in a filter",
+            update(raw(&[("q", inner(&[("_id", 1.into()), ("_id", 2.into())])), ("u", good())])),
+        ),
+        (
+            "a field twice deep in a filter",
+            update(raw(&[
+                ("q", inner(&[("$or", list(vec![raw(&[("a", 1.into()), ("a", 2.into())])]))])),
+                ("u", good()),
+            ])),
+        ),
+        (
+            "a field twice in an inserted document",
+            bounded(raw(&[("_id", 9.into()), ("n", 1.into()), ("n", (-1).into())])),
+        ),
+        (
+            "a field twice deep in an inserted document",
+            bounded(raw(&[("_id", 9.into()), ("x", inner(&[("n", 1.into()), ("n", (-1).into())]))])),
+        ),
+        (
+            "remove twice",
+            message(&raw(&[
+                ("findAndModify", text("blind")),
+                ("query", value(doc! {})),
+                ("remove", false.into()),
+                ("remove", true.into()),
+                ("update", good()),
+                db(),
+            ])),
+        ),
         ("into twice", aggregate(raw(&[("$merge", inner(&[("into", text("free")), ("into", text("blind"))]))]))),
-        ("coll twice", aggregate(raw(&[("$out", inner(&[("db", text(database)), ("coll", text("free")), ("coll", text("blind"))]))]))),
-        ("out twice", message(&raw(&[("mapReduce", text("source")), ("map", text("function() {}")), ("reduce", text("function() {}")), ("out", inner(&[("merge", text("free")), ("merge", text("blind"))])), db()]))),
-        ("ns twice", message(&raw(&[("applyOps", list(vec![raw(&[("op", text("i")), ("ns", text("x.y")), ("ns", text(&format!("{database}.blind"))), ("o", value(doc! { "_id": 9 }))])])), db()]))),
-        ("list in the body and as a section", Message::new(doc! { "update": "blind", "updates": [set()], "$db": database }).sequence("updates", vec![replace()]).to_frame(1, 0)),
-        ("two sections of one name", body().sequence("updates", vec![set()]).sequence("updates", vec![replace()]).to_frame(1, 0)),
-        ("a section nobody knows", body().sequence("updates", vec![set()]).sequence("updates.0", vec![replace()]).to_frame(1, 0)),
+        (
+            "coll twice",
+            aggregate(raw(&[(
+                "$out",
+                inner(&[("db", text(database)), ("coll", text("free")), ("coll", text("blind"))]),
+            )])),
+        ),
+        (
+            "out twice",
+            message(&raw(&[
+                ("mapReduce", text("source")),
+                ("map", text("function() {}")),
+                ("reduce", text("function() {}")),
+                ("out", inner(&[("merge", text("free")), ("merge", text("blind"))])),
+                db(),
+            ])),
+        ),
+        (
+            "ns twice",
+            message(&raw(&[
+                (
+                    "applyOps",
+                    list(vec![raw(&[
+                        ("op", text("i")),
+                        ("ns", text("x.y")),
+                        ("ns", text(&format!("{database}.blind"))),
+                        ("o", value(doc! { "_id": 9 })),
+                    ])]),
+                ),
+                db(),
+            ])),
+        ),
+        (
+            "list in the body and as a section",
+            Message::new(doc! { "update": "blind", "updates": [set()], "$db": database })
+                .sequence("updates", vec![replace()])
+                .to_frame(1, 0),
+        ),
+        (
+            "two sections of one name",
+            body().sequence("updates", vec![set()]).sequence("updates", vec![replace()]).to_frame(1, 0),
+        ),
+        (
+            "a section nobody knows",
+            body().sequence("updates", vec![set()]).sequence("updates.0", vec![replace()]).to_frame(1, 0),
+        ),
         ("two bodies", body().sequence("updates", vec![set()]).raw_body(&second_body).to_frame(1, 0)),
-        ("two bodies, the guarded one last", Message::new(doc! { "update": "blind", "$db": database }).raw_body(&second_body).to_frame(1, 0)),
+        (
+            "two bodies, the guarded one last",
+            Message::new(doc! { "update": "blind", "$db": database }).raw_body(&second_body).to_frame(1, 0),
+        ),
         ("a byte behind the sections", with_raw(vec![0])),
         ("a section of another kind", with_raw(vec![2, 5, 0, 0, 0, 0])),
         ("a section without end", with_raw(vec![1, 200, 0, 0, 0, b'x', 0])),

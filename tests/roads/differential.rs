@@ -18,8 +18,18 @@ const SEQUENCES: u32 = 2;
 
 /// What is about the moment, the server or the session rather than the command.
 const INCIDENTAL: [&str; 12] = [
-    "$clusterTime", "electionId", "executionStats", "localTime", "opTime", "operationTime", "queryHash", "planCacheKey",
-    "serverInfo", "stages", "topologyVersion", "queryPlanner",
+    "$clusterTime",
+    "electionId",
+    "executionStats",
+    "localTime",
+    "opTime",
+    "operationTime",
+    "queryHash",
+    "planCacheKey",
+    "serverInfo",
+    "stages",
+    "topologyVersion",
+    "queryPlanner",
 ];
 
 /// Without rules, and with rules on what is not there.
@@ -77,7 +87,11 @@ fn without_uuid(word: &str) -> &str {
 /// cannot tell to be elsewhere.
 fn set_apart(name: &str) -> bool {
     let untold = ["applyOps by UUID", "applyOps, drop", "applyOps, nested", "applyOps, nested twice", "$out: symbol"];
-    name.starts_with("OP_") || name.contains("UUID") || name.contains("UTF-8") || name.starts_with("pipeline as") || untold.contains(&name)
+    name.starts_with("OP_")
+        || name.contains("UUID")
+        || name.contains("UTF-8")
+        || name.starts_with("pipeline as")
+        || untold.contains(&name)
 }
 
 /// Whether both are the same bytes, the names of the databases apart: what was broken there is not.

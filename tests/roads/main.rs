@@ -1,7 +1,8 @@
 //! No way around a rule: every road to a guarded collection against a real mongod, judged by the documents
 //! that are stored afterwards. `table` is the list of roads, each shown to be one by walking it directly;
 //! `ambiguous` are messages that two readers could read differently; `catalogue` holds docward's list of
-//! commands against the server's own; `buckets` is about time-series collections. `random` makes sequences of all
+//! commands against the server's own; `buckets` is about time-series collections, `coverage` about what rules
+//! say of themselves. `random` makes sequences of all
 //! of it, which must leave every `invariants` true, and where nothing guards be answered as directly (`differential`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -12,6 +13,7 @@ mod support;
 mod ambiguous;
 mod buckets;
 mod catalogue;
+mod coverage;
 mod differential;
 mod invariants;
 mod random;
@@ -46,7 +48,8 @@ rules:
 
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
-    DOCWARD.get_or_init(|| Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "error").start())
+    DOCWARD
+        .get_or_init(|| Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "error").start())
 }
 
 /// A fresh database, and both ways to it.
@@ -81,7 +84,8 @@ impl Setting {
 
     /// What `listCollections` says of a collection.
     fn info(&mut self, collection: &str) -> Document {
-        let reply = self.direct.command(&self.database, doc! { "listCollections": 1, "filter": { "name": collection } });
+        let reply =
+            self.direct.command(&self.database, doc! { "listCollections": 1, "filter": { "name": collection } });
         let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
         batch[0].as_document().unwrap().clone()
     }

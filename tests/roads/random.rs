@@ -29,7 +29,9 @@ pub(super) fn seeds(collection: &str) -> Vec<Document> {
         "blind" | "readonly" => ids.map(|id| doc! { "_id": id, "keep": id, "a": 1 }).collect(),
         "bounded" => ids.map(|id| doc! { "_id": id, "n": 5 }).collect(),
         "pairs" => ids.map(|id| doc! { "_id": id, "a": 1, "b": 1 }).collect(),
-        "stamped" => ids.map(|id| doc! { "_id": id, "a": 0, "at": time(0), "last_modified": { "a": time(0), "at": time(0) } }).collect(),
+        "stamped" => ids
+            .map(|id| doc! { "_id": id, "a": 0, "at": time(0), "last_modified": { "a": time(0), "at": time(0) } })
+            .collect(),
         "jobs" => ids.map(|id| doc! { "_id": id, "locked": false, "since": time(0), "try": 0, "done_by": 0 }).collect(),
         "buckets" => ids.map(|id| doc! { "_id": id, "list": [1], "n": 1 }).collect(),
         _ => vec![
@@ -80,7 +82,11 @@ impl Generator {
             }
             frame
         });
-        Command { collection, frames: frames.collect(), name: format!("{}{name}", if breaks { "broken: " } else { "" }) }
+        Command {
+            collection,
+            frames: frames.collect(),
+            name: format!("{}{name}", if breaks { "broken: " } else { "" }),
+        }
     }
 
     fn pick<T: Clone>(&mut self, from: &[T]) -> T {
@@ -183,7 +189,12 @@ impl Generator {
                 let q = self.filter(collection, upsert);
                 // Which one of several the server takes is up to the server.
                 let several = !q.contains_key("_id");
-                Statement::Update { q, u: self.update(collection), upsert, multi: !upsert && (several || self.chance(5)) }
+                Statement::Update {
+                    q,
+                    u: self.update(collection),
+                    upsert,
+                    multi: !upsert && (several || self.chance(5)),
+                }
             }
         }
     }
@@ -297,12 +308,21 @@ impl Generator {
             "jobs" => self.job_update(),
             "buckets" => self.bucket_update(),
             "nodes" => self.node_update(),
-            _ => self.pick(&[doc! { "$set": { "a": 2 } }, doc! { "z": 1 }, doc! {}, doc! { "$inc": { "a": 1 } }, doc! { "keep": 9 }]),
+            _ => self.pick(&[
+                doc! { "$set": { "a": 2 } },
+                doc! { "z": 1 },
+                doc! {},
+                doc! { "$inc": { "a": 1 } },
+                doc! { "keep": 9 },
+            ]),
         };
         // A pipeline that does what must not be done.
         if self.chance(8) {
             let lawless = doc! { "$set": { "n": -3, "a": -3, "at": time(0), "done_by": 99, "path": ",x," } };
-            let stages = [lawless, doc! { "$replaceWith": { "_id": "$_id", "n": 99, "b": 1, "done_by": 99, "path": 5, "at": 1 } }];
+            let stages = [
+                lawless,
+                doc! { "$replaceWith": { "_id": "$_id", "n": 99, "b": 1, "done_by": 99, "path": 5, "at": 1 } },
+            ];
             return Bson::Array(vec![self.pick(&stages).into()]);
         }
         Bson::Document(update)

@@ -139,43 +139,81 @@ impl Goal {
         };
         let retryable = with(doc! { "update": c, "updates": list() }, session());
         let own = session();
-        let begun =
-            with(with(doc! { "update": c, "updates": list() }, own.clone()), doc! { "startTransaction": true, "autocommit": false });
+        let begun = with(
+            with(doc! { "update": c, "updates": list() }, own.clone()),
+            doc! { "startTransaction": true, "autocommit": false },
+        );
         let committed = with(with(doc! { "commitTransaction": 1 }, own), doc! { "autocommit": false });
         let unacknowledged = self.message(doc! { "update": c, "writeConcern": { "w": 0 } });
         let bulk = doc! { "bulkWrite": 1, "nsInfo": [{ "ns": self.namespace("free") }, { "ns": self.namespace(c) }],
-            "ops": [{ "update": 1, "filter": { "_id": 1 }, "updateMods": self.update.clone() }] };
+        "ops": [{ "update": 1, "filter": { "_id": 1 }, "updateMods": self.update.clone() }] };
         let explain = |inner: Document| doc! { "explain": inner, "verbosity": "executionStats" };
         let symbol = Bson::Symbol(c.to_owned());
         vec![
             self.road("update, list in the body", true, Refused(REJECTED), doc! { "update": c, "updates": list() }),
             self.sent("update, list as a section", true, Refused(REJECTED), update().sequence("updates", list())),
             self.sent("update, section first", true, Refused(REJECTED), update().sequence_first("updates", list())),
-            self.road("update, unordered", true, Refused(REJECTED), doc! { "update": c, "ordered": false, "updates": list() }),
+            self.road(
+                "update, unordered",
+                true,
+                Refused(REJECTED),
+                doc! { "update": c, "ordered": false, "updates": list() },
+            ),
             self.road("findAndModify", true, Refused(REJECTED), modify("findAndModify")),
             self.road("findandmodify", true, Refused(REJECTED), modify("findandmodify")),
-            self.road("update by pipeline", true, Refused(REJECTED),
-                doc! { "update": c, "updates": [{ "q": { "_id": 1 }, "u": pipeline.clone() }] }),
-            self.road("findAndModify by pipeline", true, Refused(REJECTED),
-                doc! { "findAndModify": c, "query": { "_id": 1 }, "update": pipeline }),
+            self.road(
+                "update by pipeline",
+                true,
+                Refused(REJECTED),
+                doc! { "update": c, "updates": [{ "q": { "_id": 1 }, "u": pipeline.clone() }] },
+            ),
+            self.road(
+                "findAndModify by pipeline",
+                true,
+                Refused(REJECTED),
+                doc! { "findAndModify": c, "query": { "_id": 1 }, "update": pipeline },
+            ),
             self.road("retryable update", true, Refused(REJECTED), retryable),
-            Road { steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
-                name: "transaction", leads_there: true, becomes: Refused(REJECTED) },
+            Road {
+                steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
+                name: "transaction",
+                leads_there: true,
+                becomes: Refused(REJECTED),
+            },
             self.sent("w: 0", true, Silent, unacknowledged.sequence("updates", list()).flags(MORE_TO_COME)),
             self.on_admin("bulkWrite", false, Refused(REJECTED), bulk),
             self.road("explain of an update", false, Dead, explain(doc! { "update": c, "updates": list() })),
             self.road("explain of findAndModify", false, Dead, explain(modify("findAndModify"))),
             self.road("update, name as symbol", true, Refused(REJECTED), doc! { "update": symbol, "updates": list() }),
-            self.road("update by UUID", false, Refused(UNREADABLE), doc! { "update": self.uuid.clone(), "updates": list() }),
-            self.road("findAndModify by UUID", false, Refused(UNREADABLE),
-                doc! { "findAndModify": self.uuid.clone(), "query": {}, "update": self.update.clone() }),
+            self.road(
+                "update by UUID",
+                false,
+                Refused(UNREADABLE),
+                doc! { "update": self.uuid.clone(), "updates": list() },
+            ),
+            self.road(
+                "findAndModify by UUID",
+                false,
+                Refused(UNREADABLE),
+                doc! { "findAndModify": self.uuid.clone(), "query": {}, "update": self.update.clone() },
+            ),
             self.road("update, NUL in the name", false, Dead, doc! { "update": format!("{c}\0"), "updates": list() }),
             self.invalid("update, name that is no UTF-8", doc! { "update": format!("{c}~"), "updates": list() }),
             self.invalid("findAndModify, name that is no UTF-8", modify("findAndModify~")),
             self.road("update, other case", false, Dead, doc! { "update": c.to_uppercase(), "updates": list() }),
-            self.road("update, the database in the name", false, Dead, doc! { "update": self.namespace(c), "updates": list() }),
+            self.road(
+                "update, the database in the name",
+                false,
+                Dead,
+                doc! { "update": self.namespace(c), "updates": list() },
+            ),
             self.road("update of a view", false, Dead, doc! { "update": "view", "updates": list() }),
-            self.road("findAndModify of a view", false, Dead, doc! { "findAndModify": "view", "query": {}, "update": self.update.clone() }),
+            self.road(
+                "findAndModify of a view",
+                false,
+                Dead,
+                doc! { "findAndModify": "view", "query": {}, "update": self.update.clone() },
+            ),
             self.road("Update", false, Refused(REJECTED), doc! { "Update": c, "updates": list() }),
             self.road("clusterUpdate", false, Refused(REJECTED), doc! { "clusterUpdate": c, "updates": list() }),
         ]
@@ -187,7 +225,9 @@ impl Goal {
         let stages = |stages: Vec<Document>| doc! { "aggregate": "source", "pipeline": stages, "cursor": {} };
         let stage = |stage: Document| stages(vec![stage]);
         let place = || doc! { "db": db, "coll": c };
-        let elsewhere = |stage: Document| self.on(&self.elsewhere(), doc! { "aggregate": "source", "pipeline": [stage], "cursor": {} });
+        let elsewhere = |stage: Document| {
+            self.on(&self.elsewhere(), doc! { "aggregate": "source", "pipeline": [stage], "cursor": {} })
+        };
         let nested = || vec![doc! { "$merge": c }];
         let reduce = |out: Bson| {
             doc! { "mapReduce": "source", "map": "function() { emit(this._id, 1) }", "reduce": "function() { return 1 }", "out": out }
@@ -241,7 +281,8 @@ impl Goal {
         let insert = || doc! { "op": "i", "ns": ns(c), "o": { "_id": 9 } };
         let nested = |operations: Vec<Document>| doc! { "op": "c", "ns": ns("$cmd"), "o": { "applyOps": operations } };
         let by_uuid = doc! { "op": "i", "ns": ns(c), "ui": self.uuid.clone(), "o": { "_id": 9 } };
-        let inner = || doc! { "dbName": &self.database, "command": { "delete": c, "deletes": [{ "q": {}, "limit": 0 }] } };
+        let inner =
+            || doc! { "dbName": &self.database, "command": { "delete": c, "deletes": [{ "q": {}, "limit": 0 }] } };
         let scan = doc! { "cscan": { "args": { "direction": 1 } } };
         let stage = doc! { "delete": { "args": { "node": scan, "isMulti": true } } };
         vec![
@@ -281,7 +322,8 @@ impl Goal {
         let name = self.namespace(self.collection);
         let document = |document: &Document| document.to_vec().unwrap();
         let prefix = [&[0; 4][..], name.as_bytes(), &[0]].concat();
-        let frame = |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
+        let frame =
+            |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
         let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
         let road = |name, becomes, frame| Road { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
         let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
@@ -440,7 +482,8 @@ fn roads_are_open_where_no_rule_closes_them() {
                 }
                 let answer = walk(&mut setting.through, &docward().address(), &road);
                 // What cannot be told to be elsewhere is refused while other rules guard something.
-                let told = road.name.starts_with("applyOps") && !matches!(road.name, "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete");
+                let told = road.name.starts_with("applyOps")
+                    && !matches!(road.name, "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete");
                 let changed = setting.stored(collection) != stored();
                 assert_eq!(changed, !told, "{} on {collection}: {answer:?}", road.name);
             }

@@ -141,7 +141,9 @@ fn check(rules: &RuleSet, sample: &Sample, way: &Way, name: &str) {
         Outcome::Enforced => !forwarded || !said.is_empty(),
         Outcome::Refused => matches!(step, Step::Reply(_) | Step::Close(_)),
         // Hidden fields may still be left out of what findAndModify returns.
-        Outcome::Allowed => matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [Said::Allow],
+        Outcome::Allowed => {
+            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [Said::Allow]
+        }
         Outcome::Passes => forwarded && said.is_empty(),
     };
     let pattern = sample.pattern;
