@@ -157,7 +157,7 @@ fn run(setting: &mut Setting, link: &mut Link, seed: u64, allowed: bool) -> BTre
 
 /// What roads take documents from; some take it away.
 pub(super) fn restore_sources(setting: &mut Setting, index: usize) {
-    if index % 20 == 0 {
+    if index.is_multiple_of(20) {
         let source = || vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 3 }];
         setting.seed("source", source());
         setting.direct.command(&elsewhere(&setting.database), doc! { "insert": "source", "documents": source() });

@@ -270,6 +270,8 @@ impl Goal {
             self.road("mapReduce, out: {reduce}", true, Refused(REJECTED), reduce(out("reduce"))),
             self.road("mapReduce, out: {replace, db}", true, Refused(REJECTED), reduce(into_db("replace"))),
             self.sent("mapReduce from another database", true, Refused(REJECTED), self.on(&self.elsewhere(), reduce(into_db("merge")))),
+            self.road("mapReduce, two outs", false, Dead, reduce(doc! { "replace": "other", "merge": c }.into())),
+            self.road("mapReduce, inline and out", false, Dead, reduce(doc! { "inline": 0, "merge": c }.into())),
             self.road("explain of mapReduce", false, Dead, doc! { "explain": reduce(c.into()), "verbosity": "executionStats" }),
         ]
     }
