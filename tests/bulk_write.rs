@@ -330,6 +330,25 @@ fn a_rejection_inside_a_transaction_aborts_it_on_the_server() {
     }
 }
 
+/// Nothing of a batch goes up of which a part cannot be judged.
+#[test]
+fn the_buckets_of_a_guarded_time_series_are_refused_beside_other_namespaces() {
+    let mut setting = Setting::new();
+    for (buckets, refused) in [("shop.system.buckets.orders", true), ("shop.system.buckets.free", false)] {
+        let namespaces = ["shop.free", buckets, "shop.carts"].map(|ns| doc! { "ns": ns }).to_vec();
+        let ops = vec![insert(0, doc! { "_id": 1 }), set(1, 2), insert(2, doc! { "_id": 3 })];
+        let message = Message::new(doc! { "bulkWrite": 1, "$db": "admin" });
+        let (reply, sent) = setting.send(&message.sequence("ops", ops).sequence("nsInfo", namespaces));
+        assert_eq!(sent.is_empty(), refused, "{reply}");
+        if refused {
+            assert_eq!(reply.get_i32("code").unwrap(), 121, "{reply}");
+            assert!(reply.get_str("errmsg").unwrap().contains("docward rule 'no-replace'"), "{reply}");
+        } else {
+            assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+        }
+    }
+}
+
 #[test]
 fn what_names_no_namespace_is_refused() {
     let mut setting = Setting::new();

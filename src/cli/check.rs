@@ -1,4 +1,7 @@
-//! `docward check`: loads rules, and a configuration file, as `serve` would, and shows every mistake.
+//! `docward check`: loads rules, and a configuration file, as `serve` would, and shows every mistake; with
+//! `--coverage` also what each rule makes of every command that can reach its collections.
+
+mod coverage;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -19,9 +22,12 @@ pub struct Arguments {
     /// Configuration file of serve; its rules and certificates are checked too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// For people, or a JSON list of diagnostics for editors and CI.
+    /// For people, or a JSON list for editors and CI: of diagnostics, or with --coverage of what rules cover.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Show what each rule makes of every command that can reach its collections.
+    #[arg(long)]
+    coverage: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,10 +59,14 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Err(report) => report.clone(),
     });
     match (arguments.format, &loaded) {
+        (Format::Json, Ok(rules)) if arguments.coverage && fine => println!("{}", coverage::json(rules)),
         (Format::Json, _) => println!("{}", to_json(&reports)),
         (Format::Text, loaded) => {
             reports.iter().for_each(show);
             if let Ok(rules) = loaded {
+                if arguments.coverage {
+                    print!("{}", coverage::text(rules));
+                }
                 println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
             }
         }

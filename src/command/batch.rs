@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::statement::Statement;
+use super::statement::{Statement, StatementKind};
 use super::{Class, Command, CommandError, Namespace, parse_document, refuse_duplicates};
 use crate::document::{Document, OwnedValue, Value};
 
@@ -37,6 +37,17 @@ impl Form {
             Class::FindAndModify => Some(Self::FindAndModify),
             Class::BulkWrite => Some(Self::BulkWrite),
             _ => None,
+        }
+    }
+
+    /// Whether statements of this kind can come in it.
+    pub fn carries(self, kind: StatementKind) -> bool {
+        match self {
+            Self::Insert => kind == StatementKind::Insert,
+            Self::Update => !matches!(kind, StatementKind::Insert | StatementKind::Delete),
+            Self::Delete => kind == StatementKind::Delete,
+            Self::FindAndModify => kind != StatementKind::Insert,
+            Self::BulkWrite => true,
         }
     }
 

@@ -1,10 +1,10 @@
 //! The commands docward knows by name, and how each can touch a collection's documents.
 //!
-//! A name that is missing here is [`Class::Unknown`]: on a guarded collection it is refused. So the list
-//! errs on the side of missing names.
+//! A name that is missing here is [`Class::Unknown`]: refused where it names a guarded collection. So the list
+//! errs on the side of missing names. `tests/roads/catalogue.rs` holds it against the names a real server has.
 
 /// What a command can do to documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// hello and its older names: answered by the server, rewritten on both ways.
     Hello,
@@ -26,126 +26,257 @@ pub enum Class {
     ApplyOps,
     /// Shows the plan of another command, and never executes a write.
     Explain,
-    /// Reads, or changes definitions, sessions, settings: never a document of the collection it names.
+    /// Reads, or changes definitions, sessions, settings, where documents lie: never a document by itself.
     Harmless,
-    /// Not known: could do anything to the collection its first value names.
+    /// Not known: could do anything to any collection it names.
     Unknown,
 }
 
-/// Command names are case-sensitive; the aliases are mongod's own.
+/// Command names are case-sensitive.
 pub fn classify(name: &[u8]) -> Class {
-    match name {
-        b"hello" | b"isMaster" | b"ismaster" => Class::Hello,
-        b"saslStart" | b"saslContinue" | b"authenticate" | b"logout" => Class::Authenticate,
-        b"insert" => Class::Insert,
-        b"update" => Class::Update,
-        b"delete" => Class::Delete,
-        b"findAndModify" | b"findandmodify" => Class::FindAndModify,
-        b"bulkWrite" => Class::BulkWrite,
-        b"find" => Class::Find,
-        b"count" => Class::Count,
-        b"distinct" => Class::Distinct,
-        b"aggregate" => Class::Aggregate,
-        b"mapReduce" | b"mapreduce" => Class::MapReduce,
-        // The second is the servers' own among themselves, and open to clients where there are no users.
-        b"renameCollection" | b"internalRenameIfOptionsAndIndexesMatch" => Class::RenameCollection,
-        b"cloneCollectionAsCapped" => Class::CloneCollection,
-        b"applyOps" => Class::ApplyOps,
-        b"explain" => Class::Explain,
-        name if HARMLESS.binary_search(&name).is_ok() => Class::Harmless,
-        _ => Class::Unknown,
+    if let Ok(found) = JUDGED.binary_search_by(|(known, _)| known.as_bytes().cmp(name)) {
+        return JUDGED.get(found).map_or(Class::Unknown, |(_, class)| *class);
+    }
+    match HARMLESS.binary_search_by(|known| known.as_bytes().cmp(name)) {
+        Ok(_) => Class::Harmless,
+        Err(_) => Class::Unknown,
     }
 }
 
-/// Sorted, for the binary search. From the manual's "Database Commands" (8.0) and the commands drivers and
-/// mongosh send.
-const HARMLESS: &[&[u8]] = &[
-    b"abortTransaction",
-    b"analyze",
-    b"atlasVersion",
-    b"autoCompact",
-    b"buildInfo",
-    b"buildinfo",
-    b"collMod",
-    b"collStats",
-    b"collstats",
-    b"commitTransaction",
-    b"compact",
-    b"configureFailPoint",
-    b"connPoolStats",
-    b"connectionStatus",
-    b"create",
-    b"createIndexes",
-    b"createRole",
-    b"createSearchIndexes",
-    b"createUser",
-    b"currentOp",
-    b"dataSize",
-    b"datasize",
-    b"dbHash",
-    b"dbStats",
-    b"dbhash",
-    b"dbstats",
-    b"deleteIndexes",
-    b"drop",
-    b"dropDatabase",
-    b"dropIndexes",
-    b"dropRole",
-    b"dropSearchIndex",
-    b"dropUser",
-    b"endSessions",
-    b"features",
-    b"filemd5",
-    b"fsync",
-    b"fsyncUnlock",
-    b"getClusterParameter",
-    b"getCmdLineOpts",
-    b"getDefaultRWConcern",
-    b"getFreeMonitoringStatus",
-    b"getLastError",
-    b"getLog",
-    b"getMore",
-    b"getParameter",
-    b"getnonce",
-    b"grantRolesToUser",
-    b"hostInfo",
-    b"isdbgrid",
-    b"killAllSessions",
-    b"killAllSessionsByPattern",
-    b"killCursors",
-    b"killOp",
-    b"killSessions",
-    b"listCollections",
-    b"listCommands",
-    b"listDatabases",
-    b"listIndexes",
-    b"listSearchIndexes",
-    b"ping",
-    b"planCacheClear",
-    b"planCacheClearFilters",
-    b"planCacheListFilters",
-    b"planCacheSetFilter",
-    b"profile",
-    b"reIndex",
-    b"refreshSessions",
-    b"replSetGetConfig",
-    b"replSetGetStatus",
-    b"rolesInfo",
-    b"serverStatus",
-    b"setClusterParameter",
-    b"setDefaultRWConcern",
-    b"setFeatureCompatibilityVersion",
-    b"setParameter",
-    b"setQuerySettings",
-    b"startSession",
-    b"top",
-    b"updateRole",
-    b"updateSearchIndex",
-    b"updateUser",
-    b"usersInfo",
-    b"validate",
-    b"waitForFailPoint",
-    b"whatsmyuri",
+impl Class {
+    /// Every class of which a command can reach a collection's documents.
+    pub const REACHING: [Self; 15] = [
+        Self::Insert,
+        Self::Update,
+        Self::Delete,
+        Self::FindAndModify,
+        Self::BulkWrite,
+        Self::Find,
+        Self::Count,
+        Self::Distinct,
+        Self::Aggregate,
+        Self::MapReduce,
+        Self::RenameCollection,
+        Self::CloneCollection,
+        Self::ApplyOps,
+        Self::Explain,
+        Self::Unknown,
+    ];
+
+    /// Whether it returns documents, or what is computed of them.
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Find | Self::Count | Self::Distinct | Self::Aggregate)
+    }
+
+    /// What a command of this class is called where it writes to a collection other than by statements;
+    /// `None` where it cannot.
+    pub fn road(self) -> Option<&'static str> {
+        match self {
+            Self::Aggregate => Some("aggregation into"),
+            Self::MapReduce => Some("mapReduce into"),
+            Self::RenameCollection => Some("renameCollection of"),
+            Self::CloneCollection => Some("cloneCollectionAsCapped of"),
+            Self::ApplyOps => Some("applyOps on"),
+            Self::Unknown => Some("unknown command on"),
+            _ => None,
+        }
+    }
+
+    /// The names of the commands of this class, mongod's own aliases included; none for [`Class::Unknown`].
+    pub fn names(self) -> Vec<&'static str> {
+        match self {
+            Self::Harmless => HARMLESS.to_vec(),
+            _ => JUDGED.iter().filter(|(_, class)| *class == self).map(|(name, _)| *name).collect(),
+        }
+    }
+}
+
+/// What docward looks into, sorted for the binary search.
+const JUDGED: &[(&str, Class)] = &[
+    ("aggregate", Class::Aggregate),
+    ("applyOps", Class::ApplyOps),
+    ("authenticate", Class::Authenticate),
+    ("bulkWrite", Class::BulkWrite),
+    ("cloneCollectionAsCapped", Class::CloneCollection),
+    ("count", Class::Count),
+    ("delete", Class::Delete),
+    ("distinct", Class::Distinct),
+    ("explain", Class::Explain),
+    ("find", Class::Find),
+    ("findAndModify", Class::FindAndModify),
+    ("findandmodify", Class::FindAndModify),
+    ("hello", Class::Hello),
+    ("insert", Class::Insert),
+    // The servers' own among themselves, and open to clients where there are no users.
+    ("internalRenameIfOptionsAndIndexesMatch", Class::RenameCollection),
+    ("isMaster", Class::Hello),
+    ("ismaster", Class::Hello),
+    ("logout", Class::Authenticate),
+    ("mapReduce", Class::MapReduce),
+    ("mapreduce", Class::MapReduce),
+    ("renameCollection", Class::RenameCollection),
+    ("saslContinue", Class::Authenticate),
+    ("saslStart", Class::Authenticate),
+    ("update", Class::Update),
+];
+
+/// Sorted, for the binary search. From the manual's "Database Commands" (8.0), what drivers and mongosh send,
+/// and `listCommands` of mongod 6.0; the servers' commands among themselves are left out on purpose.
+const HARMLESS: &[&str] = &[
+    "abortReshardCollection",
+    "abortTransaction",
+    "addShard",
+    "addShardToZone",
+    "analyze",
+    "atlasVersion",
+    "autoCompact",
+    "balancerCollectionStatus",
+    "balancerStart",
+    "balancerStatus",
+    "balancerStop",
+    "buildInfo",
+    "buildinfo",
+    "checkMetadataConsistency",
+    "checkShardingIndex",
+    "clearJumboFlag",
+    "collMod",
+    "collStats",
+    "collstats",
+    "commitTransaction",
+    "compact",
+    "configureCollectionBalancing",
+    "configureFailPoint",
+    "connPoolStats",
+    "connectionStatus",
+    "create",
+    "createIndexes",
+    "createRole",
+    "createSearchIndexes",
+    "createUser",
+    "currentOp",
+    "dataSize",
+    "datasize",
+    "dbHash",
+    "dbStats",
+    "dbhash",
+    "dbstats",
+    "deleteIndexes",
+    "drop",
+    "dropAllRolesFromDatabase",
+    "dropAllUsersFromDatabase",
+    "dropConnections",
+    "dropDatabase",
+    "dropIndexes",
+    "dropRole",
+    "dropSearchIndex",
+    "dropUser",
+    "enableSharding",
+    "endSessions",
+    "features",
+    "filemd5",
+    "flushRouterConfig",
+    "fsync",
+    "fsyncUnlock",
+    "getClusterParameter",
+    "getCmdLineOpts",
+    "getDatabaseVersion",
+    "getDefaultRWConcern",
+    "getDiagnosticData",
+    "getFreeMonitoringStatus",
+    "getLastError",
+    "getLog",
+    "getMore",
+    "getParameter",
+    "getShardMap",
+    "getShardVersion",
+    "getnonce",
+    "grantPrivilegesToRole",
+    "grantRolesToRole",
+    "grantRolesToUser",
+    "hostInfo",
+    "invalidateUserCache",
+    "isdbgrid",
+    "killAllSessions",
+    "killAllSessionsByPattern",
+    "killCursors",
+    "killOp",
+    "killSessions",
+    "listCollections",
+    "listCommands",
+    "listDatabases",
+    "listIndexes",
+    "listSearchIndexes",
+    "listShards",
+    "lockInfo",
+    "logRotate",
+    "mergeAllChunksOnShard",
+    "mergeChunks",
+    "moveChunk",
+    "moveCollection",
+    "movePrimary",
+    "moveRange",
+    "ping",
+    "planCacheClear",
+    "planCacheClearFilters",
+    "planCacheListFilters",
+    "planCacheSetFilter",
+    "profile",
+    "reIndex",
+    "refineCollectionShardKey",
+    "refreshSessions",
+    "removeQuerySettings",
+    "removeShard",
+    "removeShardFromZone",
+    "replSetAbortPrimaryCatchUp",
+    "replSetFreeze",
+    "replSetGetConfig",
+    "replSetGetRBID",
+    "replSetGetStatus",
+    "replSetHeartbeat",
+    "replSetInitiate",
+    "replSetMaintenance",
+    "replSetReconfig",
+    "replSetRequestVotes",
+    "replSetResizeOplog",
+    "replSetStepDown",
+    "replSetStepUp",
+    "replSetSyncFrom",
+    "replSetUpdatePosition",
+    "reshardCollection",
+    "revokePrivilegesFromRole",
+    "revokeRolesFromRole",
+    "revokeRolesFromUser",
+    "rolesInfo",
+    "rotateCertificates",
+    "serverStatus",
+    "setClusterParameter",
+    "setDefaultRWConcern",
+    "setFeatureCompatibilityVersion",
+    "setFreeMonitoring",
+    "setParameter",
+    "setProfilingFilterGlobally",
+    "setQuerySettings",
+    "setUserWriteBlockMode",
+    "shardCollection",
+    "shardingState",
+    "shutdown",
+    "split",
+    "splitVector",
+    "startRecordingTraffic",
+    "startSession",
+    "stopRecordingTraffic",
+    "top",
+    "unshardCollection",
+    "updateRole",
+    "updateSearchIndex",
+    "updateUser",
+    "updateZoneKeyRange",
+    "usersInfo",
+    "validate",
+    "validateDBMetadata",
+    "waitForFailPoint",
+    "whatsmysni",
+    "whatsmyuri",
 ];
 
 #[cfg(test)]
@@ -153,15 +284,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_sorted_so_that_the_search_finds() {
+    fn the_lists_are_sorted_so_that_the_search_finds() {
         assert!(HARMLESS.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(HARMLESS.iter().all(|name| classify(name) == Class::Harmless));
+        assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == Class::Harmless));
+        assert!(JUDGED.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(JUDGED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name)));
     }
 
     #[test]
     fn case_variants_are_other_commands() {
         assert_eq!(classify(b"findandmodify"), Class::FindAndModify);
-        for name in [&b"FindAndModify"[..], b"INSERT", b"Update", b"insert ", b"", b"convertToCapped"] {
+        for name in [&b"FindAndModify"[..], b"INSERT", b"Update", b"insert ", b"", b"convertToCapped", b"insert\0"] {
             assert_eq!(classify(name), Class::Unknown);
         }
     }

@@ -14,9 +14,9 @@ mod statement;
 pub use batch::{Batch, Form, MAX_STATEMENTS};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
-pub use pipeline::{apply_ops_targets, clone_targets, map_reduce_target, output_targets, rename_targets};
+pub use pipeline::{Target, road_targets};
 pub use reply::{Reply, error_reply};
-pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};
+pub use statement::{Delete, Insert, Modification, Operation, Statement, StatementKind, Update};
 
 use crate::document::{Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;
@@ -144,7 +144,7 @@ impl<'a> Command<'a> {
 
     /// The collection a command names by its first value.
     pub fn collection(&self) -> Option<Namespace<'a>> {
-        self.target.as_str().map(|collection| Namespace { database: self.database, collection })
+        self.target.as_name().map(|collection| Namespace { database: self.database, collection })
     }
 
     /// The Stable API's parameters. Every command of a transaction and every getMore of a cursor must carry the
@@ -186,4 +186,9 @@ pub(crate) fn parse_document<'a>(bytes: &'a [u8], place: &'static str) -> Result
 
 pub(crate) fn refuse_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
     document.refuse_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
+}
+
+/// The same at every level: readers of a nested document disagree no less.
+fn refuse_nested_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
+    document.refuse_nested_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
 }

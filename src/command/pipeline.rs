@@ -1,17 +1,30 @@
 //! Commands that write to a collection other than by statements: where their output goes.
 //!
-//! Targets are read from the structure, in every form the server takes; what has another form is reported
-//! as unreadable, so that the engine can refuse it.
+//! Targets are read from the structure, in every form the server takes; what has another form, or could be
+//! read in two ways, is reported as unreadable, so that the engine can refuse it.
 
-use super::{Command, Namespace};
+use super::{Class, Command, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
-/// Where an output goes; `Err(())` stands for a form that cannot be read.
-type Target = Result<(String, String), ()>;
+/// Database and collection of an output; `Err(())` stands for a form that cannot be read.
+pub type Target = Result<(String, String), ()>;
+
+/// Where a command writes other than by statements (see [`Class::road`]).
+pub fn road_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
+    match class {
+        Class::Aggregate => output_targets(command),
+        Class::MapReduce => map_reduce_target(command).into_iter().collect(),
+        Class::RenameCollection => rename_targets(command).into(),
+        Class::CloneCollection => clone_targets(command).into(),
+        Class::ApplyOps => apply_ops_targets(command),
+        Class::Unknown => named_targets(command),
+        _ => Vec::new(),
+    }
+}
 
 /// The targets of `$out` and `$merge` at any depth of an aggregation's pipeline. The server only takes them
 /// as last stage of the outermost one; a guard does not rely on it.
-pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
+fn output_targets(command: &Command<'_>) -> Vec<Target> {
     let mut targets = Vec::new();
     if let Some(pipeline) = command.body.get("pipeline") {
         collect_outputs(pipeline, command.database, &mut targets);
@@ -48,11 +61,12 @@ fn out_target(value: Value<'_>, database: &str) -> Target {
 fn merge_target(value: Value<'_>, database: &str) -> Target {
     match value.as_document() {
         None => out_target(value, database),
-        Some(merge) => out_target(merge.get("into").ok_or(())?, database),
+        Some(merge) => out_target(unambiguous(merge)?.get("into").ok_or(())?, database),
     }
 }
 
 fn database_and_collection(target: Document<'_>, database: &str) -> Target {
+    let target = unambiguous(target)?;
     let database = match target.get("db") {
         None => database,
         Some(value) => value.as_str().ok_or(())?,
@@ -62,9 +76,12 @@ fn database_and_collection(target: Document<'_>, database: &str) -> Target {
 }
 
 /// Where mapReduce writes: `None` for inline results.
-pub fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
+fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
     let out = command.body.get("out")?;
     let Some(spec) = out.as_document() else { return Some(out_target(out, command.database)) };
+    if unambiguous(spec).is_err() {
+        return Some(Err(()));
+    }
     if spec.get("inline").is_some() {
         return None;
     }
@@ -80,12 +97,12 @@ pub fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
 }
 
 /// Both ends of a cloneCollectionAsCapped, in the command's database.
-pub fn clone_targets(command: &Command<'_>) -> [Target; 2] {
+fn clone_targets(command: &Command<'_>) -> [Target; 2] {
     [Some(command.target), command.body.get("toCollection")].map(|end| out_target(end.ok_or(())?, command.database))
 }
 
 /// Both ends of a renameCollection; both are whole namespaces.
-pub fn rename_targets(command: &Command<'_>) -> [Target; 2] {
+fn rename_targets(command: &Command<'_>) -> [Target; 2] {
     let namespace = |value: Option<Value<'_>>| {
         let text = value.and_then(Value::as_str).and_then(Namespace::parse).ok_or(())?;
         Ok((text.database.to_owned(), text.collection.to_owned()))
@@ -96,11 +113,11 @@ pub fn rename_targets(command: &Command<'_>) -> [Target; 2] {
 
 /// The namespaces of applyOps' entries. An entry that is itself a command could do anything, and so could one
 /// that names its collection by `ui`: mongod then takes the collection of that UUID, whatever `ns` says.
-pub fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
+fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
     let Some(operations) = command.target.as_array() else { return vec![Err(())] };
     let target = |operation: Value<'_>| {
         let operation = operation.as_document().filter(|operation| operation.get("ui").is_none()).ok_or(())?;
-        operation.refuse_duplicates().map_err(|_| ())?;
+        unambiguous(operation)?;
         match operation.get("op").and_then(Value::as_str) {
             Some("i" | "u" | "d") => {}
             _ => return Err(()),
@@ -109,4 +126,61 @@ pub fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
         Ok((namespace.database.to_owned(), namespace.collection.to_owned()))
     };
     operations.values().map(target).collect()
+}
+
+/// Whatever an unknown command could mean: each of its texts as a collection of its own database or of one
+/// that another text names, and as a whole namespace (as sharding commands have it); also in nested commands.
+fn named_targets(command: &Command<'_>) -> Vec<Target> {
+    /// A command with more could name any collection.
+    const MAX_TEXTS: usize = 64;
+    let Some(texts) = texts(command).filter(|texts| texts.len() <= MAX_TEXTS) else { return vec![Err(())] };
+    let mut targets = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let others = texts.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, database)| *database);
+        let databases = std::iter::once(command.database).chain(others);
+        targets.extend(databases.map(|database| Ok((database.to_owned(), (*text).to_owned()))));
+        let whole = Namespace::parse(text).map(|ns| Ok((ns.database.to_owned(), ns.collection.to_owned())));
+        targets.extend(whole);
+    }
+    targets
+}
+
+/// Fields that any command may have, whose texts and UUIDs name no collection.
+const COMMON_FIELDS: [&[u8]; 9] = [
+    b"$clusterTime",
+    b"$db",
+    b"$readPreference",
+    b"apiVersion",
+    b"comment",
+    b"lsid",
+    b"maxTimeMS",
+    b"readConcern",
+    b"writeConcern",
+];
+
+/// The strings of a command, at any depth, also in its document sequences. `None` when something names a
+/// collection in a way that is not read here: by UUID, in bytes that are no UTF-8.
+fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
+    let own = command.body.elements().filter(|element| !COMMON_FIELDS.contains(&element.key));
+    let mut unread: Vec<Value<'a>> = own.map(|element| element.value).collect();
+    for bytes in command.message.sequences.iter().flat_map(|sequence| sequence.documents()) {
+        unread.push(Value::document(parse_document(bytes, "a document sequence").ok()?));
+    }
+    let mut found = Vec::new();
+    while let Some(value) = unread.pop() {
+        match value.kind {
+            Kind::Document | Kind::Array => {
+                unread.extend(value.as_document().or_else(|| value.as_array())?.values());
+            }
+            Kind::String | Kind::Symbol => found.push(value.as_name()?),
+            Kind::Binary if value.as_uuid().is_some() => return None,
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// The document, if no field is in it twice.
+fn unambiguous(document: Document<'_>) -> Result<Document<'_>, ()> {
+    document.refuse_duplicates().map(|()| document).map_err(|_| ())
 }

@@ -1,7 +1,7 @@
 //! One write as the server counts it, in one shape for all the commands that can carry it.
 
 use super::batch::Form;
-use super::{CommandError, refuse_duplicates};
+use super::{CommandError, refuse_nested_duplicates};
 use crate::document::{CowDocument, Document, Element, Kind, Value, Writer};
 
 /// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
@@ -13,6 +13,19 @@ pub struct Statement<'a> {
     form: Form,
     /// The statement as it came; for findAndModify the whole command body.
     source: Document<'a>,
+}
+
+/// The kinds of statements that rules tell apart before they look inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StatementKind {
+    Insert,
+    /// An update by operators, or what docward made of one.
+    Operators,
+    /// An update by a whole document.
+    Replacement,
+    /// An update by a pipeline that the client wrote.
+    Pipeline,
+    Delete,
 }
 
 #[derive(Debug, Clone)]
@@ -63,8 +76,9 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// [`CommandError`] for what is missing, mistyped, ambiguous or unknown.
     pub(super) fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+        refuse_nested_duplicates(source, form.names().place)?;
         let (operation, namespace) = match form {
-            Form::Insert => (insert(source.into())?, 0),
+            Form::Insert => (insert(source.into()), 0),
             Form::Update => (update(form, source)?, 0),
             Form::Delete => (delete(form, source)?, 0),
             Form::FindAndModify if source.get("remove").and_then(Value::as_flag) == Some(true) => {
@@ -106,15 +120,25 @@ impl<'a> Statement<'a> {
         }
     }
 
+    pub fn kind(&self) -> StatementKind {
+        match &self.operation {
+            Operation::Insert(_) => StatementKind::Insert,
+            Operation::Delete(_) => StatementKind::Delete,
+            Operation::Update(update) => match update.modification {
+                Modification::Replacement(_) => StatementKind::Replacement,
+                Modification::ClientPipeline(_) => StatementKind::Pipeline,
+                Modification::Operators(_) | Modification::Pipeline(_) => StatementKind::Operators,
+            },
+        }
+    }
+
     /// "insert", "update", "replacement", "delete": for messages to people.
     pub fn kind_name(&self) -> &'static str {
-        match &self.operation {
-            Operation::Insert(_) => "insert",
-            Operation::Delete(_) => "delete",
-            Operation::Update(update) => match update.modification {
-                Modification::Replacement(_) => "replacement",
-                _ => "update",
-            },
+        match self.kind() {
+            StatementKind::Insert => "insert",
+            StatementKind::Operators | StatementKind::Pipeline => "update",
+            StatementKind::Replacement => "replacement",
+            StatementKind::Delete => "delete",
         }
     }
 
@@ -244,9 +268,8 @@ impl Modification<'_> {
     }
 }
 
-fn insert<'a>(document: CowDocument<'a>) -> Result<Operation<'a>, CommandError> {
-    refuse_duplicates(document.as_document(), "an inserted document")?;
-    Ok(Operation::Insert(Insert { document }))
+fn insert<'a>(document: CowDocument<'a>) -> Operation<'a> {
+    Operation::Insert(Insert { document })
 }
 
 fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
@@ -284,12 +307,8 @@ fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a
         return Ok(Modification::ClientPipeline(stages));
     }
     let document = value.as_document().ok_or(CommandError::WrongType { place: names.place, field: names.update })?;
-    refuse_duplicates(document, "an update")?;
     if !document.first().is_some_and(|first| first.key.starts_with(b"$")) {
         return Ok(Modification::Replacement(document.into()));
-    }
-    for operator in document.values().filter_map(Value::as_document) {
-        refuse_duplicates(operator, "an update operator")?;
     }
     Ok(Modification::Operators(document.into()))
 }
@@ -298,11 +317,7 @@ fn filter<'a>(form: Form, source: Document<'a>) -> Result<CowDocument<'a>, Comma
     let names = form.names();
     let wrong = CommandError::WrongType { place: names.place, field: names.filter };
     match source.get(names.filter) {
-        Some(value) => {
-            let document = value.as_document().ok_or(wrong)?;
-            refuse_duplicates(document, "a filter")?;
-            Ok(document.into())
-        }
+        Some(value) => Ok(value.as_document().ok_or(wrong)?.into()),
         // findAndModify may leave the query out; an element of a batch may not.
         None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
         None => Err(CommandError::Missing { place: names.place, field: names.filter }),
@@ -326,7 +341,7 @@ fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), Co
         b"insert" => {
             check_fields(Form::BulkWrite, source)?;
             let document = source.get("document").and_then(Value::as_document);
-            insert(document.ok_or(CommandError::Missing { place: PLACE, field: "document" })?.into())?
+            insert(document.ok_or(CommandError::Missing { place: PLACE, field: "document" })?.into())
         }
         b"update" => update(Form::BulkWrite, source)?,
         b"delete" => delete(Form::BulkWrite, source)?,
@@ -339,7 +354,6 @@ fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), Co
 /// findAndModify's fields are the command's own, which mongod checks.
 fn check_fields(form: Form, source: Document<'_>) -> Result<(), CommandError> {
     let names = form.names();
-    refuse_duplicates(source, names.place)?;
     if form == Form::FindAndModify {
         return Ok(());
     }

@@ -146,6 +146,27 @@ impl<'a> Document<'a> {
         }
         Ok(())
     }
+
+    /// The same for every document in it, however deep; arrays are entered, their keys mean nothing.
+    ///
+    /// # Errors
+    /// [`DuplicateField`] when two fields of one document have one name.
+    pub fn refuse_nested_duplicates(self) -> Result<(), DuplicateField> {
+        let mut unread = smallvec::SmallVec::<[Value<'a>; 8]>::new();
+        unread.push(Value::document(self));
+        while let Some(value) = unread.pop() {
+            let nested = match (value.as_document(), value.as_array()) {
+                (Some(document), _) => {
+                    document.refuse_duplicates()?;
+                    document
+                }
+                (None, Some(array)) => array,
+                (None, None) => continue,
+            };
+            unread.extend(nested.values().filter(|value| matches!(value.kind, Kind::Document | Kind::Array)));
+        }
+        Ok(())
+    }
 }
 
 /// Iterates over the fields of a checked document.

@@ -119,6 +119,17 @@ impl<'a> Value<'a> {
         std::str::from_utf8(self.as_string_bytes()?).ok()
     }
 
+    /// A string, or a symbol, which servers take for one where a collection is named.
+    pub fn as_name_bytes(self) -> Option<&'a [u8]> {
+        let kind = if self.kind == Kind::Symbol { Kind::String } else { self.kind };
+        Self { kind, ..self }.as_string_bytes()
+    }
+
+    /// The same, if it is UTF-8.
+    pub fn as_name(self) -> Option<&'a str> {
+        std::str::from_utf8(self.as_name_bytes()?).ok()
+    }
+
     pub fn as_bool(self) -> Option<bool> {
         match (self.kind, self.bytes) {
             (Kind::Boolean, [byte]) => Some(*byte != 0),

@@ -81,7 +81,8 @@ pub(super) fn asks_for_users(rules: &RuleSet, namespace: Namespace<'_>) -> bool 
     found.is_some_and(|found| found.iter().any(|rule| !rule.except.users.is_empty()))
 }
 
-fn stance(rule: &Rule, session: &Session) -> Stance {
+/// How far a rule goes with a client.
+pub(super) fn stance(rule: &Rule, session: &Session) -> Stance {
     let users = session.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
     match rule.mode {
         Mode::Shadow => Stance::Shadow,
@@ -124,7 +125,7 @@ fn judge_statement<'r, 'a>(
         attempts: 0,
     };
     for (rule, stance) in bench {
-        let verdict = rule.pattern.judge(&judged.statement, context);
+        let verdict = rule.pattern.verdict(&judged.statement, context);
         if let Some((said, reason)) = heard(&verdict, rule, *stance) {
             observations.note(rule, &context.namespace, said, reason);
         }

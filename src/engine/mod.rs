@@ -7,6 +7,7 @@
 mod allocation;
 mod authentication;
 mod batch;
+pub mod coverage;
 mod explain;
 pub mod handshake;
 mod inquiry;

@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use super::authentication::{self, is_by_certificate};
 use super::batch::BatchJob;
-use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
+use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch, stance};
 use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::{Now, Session, inquiry, refusal};
 use crate::command::{
-    Batch, Class, Command, Form, Namespace, Reply, apply_ops_targets, classify, clone_targets, code, error_reply,
-    map_reduce_target, output_targets, rename_targets,
+    Batch, Class, Command, Form, Namespace, Reply, Target, classify, code, error_reply, road_targets,
 };
 use crate::document::{Document, Kind, OwnedValue, Value, Writer};
 use crate::patterns::{CommandVerdict, Rejection, Rule, RuleSet, WholeCommand};
-use crate::rules::{Mode, Unguardable};
+use crate::rules::{Mode, Unguardable, bucketed_collection};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 
@@ -72,6 +71,9 @@ enum State<'f> {
     Writing(Box<BatchJob<'f>>),
     Done,
 }
+
+/// Statements on the buckets of a time-series collection.
+pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
 /// Why a message ends without a plan.
 pub(super) struct Refuse {
@@ -160,6 +162,12 @@ impl<'f> Plan<'f> {
         if let Some(form) = Form::of(class) {
             return self.write(command, form, session);
         }
+        if let Some(what) = class.road() {
+            let step = self.road(&command, class, what, session)?;
+            if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
+                return Ok(step);
+            }
+        }
         match class {
             Class::Hello => Err(Refuse {
                 code: code::FAILED_TO_PARSE,
@@ -170,29 +178,8 @@ impl<'f> Plan<'f> {
                 session.users = None;
                 Ok(forward)
             }
-            Class::Find | Class::Count | Class::Distinct => self.read(&command, class, session),
-            Class::Aggregate => self.aggregate(&command, session),
-            Class::MapReduce => {
-                let target = map_reduce_target(&command).into_iter().collect();
-                self.road(&command, target, "mapReduce into", session)
-            }
-            Class::RenameCollection => {
-                self.road(&command, rename_targets(&command).into(), "renameCollection of", session)
-            }
-            Class::CloneCollection => {
-                self.road(&command, clone_targets(&command).into(), "cloneCollectionAsCapped of", session)
-            }
-            Class::ApplyOps => self.road(&command, apply_ops_targets(&command), "applyOps on", session),
             Class::Explain => self.explain(&command, session),
-            Class::Unknown => {
-                let targets = match command.collection() {
-                    Some(ns) => vec![Ok((ns.database.to_owned(), ns.collection.to_owned()))],
-                    // mongod takes a symbol for a name.
-                    None if command.target.kind == Kind::Symbol => vec![Err(())],
-                    None => Vec::new(),
-                };
-                self.road(&command, targets, &format!("command '{}' on", command.name), session)
-            }
+            class if class.reads() => self.read(&command, class, session),
             _ => Ok(forward),
         }
     }
@@ -203,7 +190,12 @@ impl<'f> Plan<'f> {
         if session.users.is_none() && batch.namespaces.iter().any(|ns| asks_for_users(self.rules, *ns)) {
             return Ok(self.ask_for_users(&command));
         }
-        let benches: Vec<Bench<'f>> = batch.namespaces.iter().map(|ns| bench(self.rules, *ns, session)).collect();
+        let (buckets, benches): (Vec<_>, Vec<_>) = batch.namespaces.iter().map(|ns| self.benches(*ns, session)).unzip();
+        let targets = buckets.into_iter().flatten().collect();
+        let step = self.unanalysed(&command, targets, BUCKET_WRITE, session)?;
+        if !matches!(step, Step::ForwardOriginal { .. }) {
+            return Ok(step);
+        }
         let class = classify(command.name.as_bytes());
         // bulkWrite names several collections; what is about one is not about the command.
         if let [bench] = benches.as_slice()
@@ -223,6 +215,15 @@ impl<'f> Plan<'f> {
         Ok(step)
     }
 
+    /// The rules that judge the statements of a namespace. The buckets of a time-series collection hold many
+    /// documents each: no rule can analyse statements on them.
+    fn benches(&self, namespace: Namespace<'_>, session: &Session) -> (Option<Target>, Bench<'f>) {
+        if bucketed_collection(namespace.collection.as_bytes()).is_none() {
+            return (None, bench(self.rules, namespace, session));
+        }
+        (Some(Ok((namespace.database.to_owned(), namespace.collection.to_owned()))), Bench::new())
+    }
+
     /// Who is authenticated is asked of the server itself, on the client's own connection.
     pub(super) fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
         self.state = State::AwaitingUsers;
@@ -238,7 +239,13 @@ impl<'f> Plan<'f> {
 
     fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, Refuse> {
         let expects_reply = !command.message.more_to_come();
-        let Some(namespace) = command.collection() else { return Ok(Step::ForwardOriginal { expects_reply }) };
+        let Some(namespace) = command.collection() else {
+            return match command.target.kind {
+                // mongod takes a UUID for a name.
+                Kind::Binary => self.read_unnamed(command, class, session),
+                _ => Ok(Step::ForwardOriginal { expects_reply }),
+            };
+        };
         if session.users.is_none() && asks_for_users(self.rules, namespace) {
             return Ok(self.ask_for_users(command));
         }
@@ -252,15 +259,14 @@ impl<'f> Plan<'f> {
         })
     }
 
-    fn aggregate(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
-        if command.message.sequences.iter().any(|sequence| sequence.identifier == "pipeline") {
-            let text = "an aggregation's pipeline comes as a document sequence, which docward does not read".to_owned();
-            return Err(Refuse { code: code::FAILED_TO_PARSE, text });
-        }
-        match self.road(command, output_targets(command), "aggregation into", session)? {
-            Step::ForwardOriginal { .. } => self.read(command, Class::Aggregate, session),
-            other => Ok(other),
-        }
+    /// A read of a collection that is named by its UUID: it could be one whose reads a rule judges.
+    fn read_unnamed(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, Refuse> {
+        let database = command.database.as_bytes();
+        let judges = |rule: &Rule| {
+            rule.pattern.judges_command(class, None)
+                && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database))
+        };
+        self.untold(command, command.name, judges, session)
     }
 
     /// What the rules make of the command as a whole: fields of its body to set, or its rejection.
@@ -274,7 +280,7 @@ impl<'f> Plan<'f> {
         let whole = WholeCommand { class, body: command.body };
         let mut changes = Vec::new();
         for (rule, stance) in bench {
-            let mut verdict = rule.pattern.judge_command(&whole);
+            let mut verdict = rule.pattern.command_verdict(&whole);
             if let CommandVerdict::Ask(inquiry) = &verdict {
                 let documents = match self.answer.take() {
                     Some(answer) => Some(answer),
@@ -319,25 +325,30 @@ impl<'f> Plan<'f> {
         ControlFlow::Continue(changes)
     }
 
-    /// A way into a collection that is no statement: refused where a rule guards it, unless all such rules
-    /// allow what they cannot analyse.
-    fn road(
+    /// A way into a collection that is no statement.
+    fn road(&mut self, command: &Command<'f>, class: Class, what: &str, session: &Session) -> Result<Step, Refuse> {
+        // Of known commands only the body is read here; drivers send nothing else of them.
+        if class != Class::Unknown && !command.message.sequences.is_empty() {
+            return self.untold(command, what, |_| true, session);
+        }
+        self.unanalysed(command, road_targets(command, class), what, session)
+    }
+
+    /// Writes that no rule can analyse: refused where one guards the target, unless all such rules allow it.
+    fn unanalysed(
         &mut self,
         command: &Command<'f>,
-        targets: Vec<Result<(String, String), ()>>,
+        targets: Vec<Target>,
         what: &str,
         session: &Session,
     ) -> Result<Step, Refuse> {
-        let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         for target in targets {
             let Ok((database, collection)) = target else {
-                // It could be any collection: the first rule that refuses roads speaks.
-                let text = format!("{what} a collection that docward cannot tell, while rules guard some");
-                let guarding = |rule: &&Rule| rule.mode == Mode::Enforce && rule.unguardable == Unguardable::Reject;
-                match self.rules.rules().iter().find(guarding) {
-                    Some(_) => return Err(Refuse { code: code::DOCUMENT_VALIDATION_FAILURE, text }),
-                    None => continue,
+                let step = self.untold(command, what, |_| true, session)?;
+                if matches!(step, Step::ForwardOriginal { .. }) {
+                    continue;
                 }
+                return Ok(step);
             };
             let namespace = Namespace { database: &database, collection: &collection };
             if session.users.is_none() && asks_for_users(self.rules, namespace) {
@@ -348,10 +359,7 @@ impl<'f> Plan<'f> {
                     format!("no rule can analyse what it writes ({what} the guarded collection)"),
                     "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
                 );
-                let said = match rule.unguardable {
-                    Unguardable::Allow => Said::Allow,
-                    Unguardable::Reject => stance.rejects(),
-                };
+                let said = on_road(rule, stance);
                 self.observations.note(rule, &namespace, said, &rejection.reason);
                 if said == Said::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
@@ -359,7 +367,40 @@ impl<'f> Plan<'f> {
                 }
             }
         }
-        Ok(forward)
+        Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() })
+    }
+
+    /// A command on a collection that cannot be told: the first of the rules it may concern speaks that refuses
+    /// what it cannot analyse.
+    fn untold(
+        &mut self,
+        command: &Command<'f>,
+        what: &str,
+        concerned: impl Fn(&Rule) -> bool,
+        session: &Session,
+    ) -> Result<Step, Refuse> {
+        let rules = || self.rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled && concerned(rule));
+        if session.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
+            return Ok(self.ask_for_users(command));
+        }
+        match rules().find(|rule| on_road(rule, stance(rule, session)) == Said::Reject) {
+            Some(rule) => Err(Refuse {
+                code: code::DOCUMENT_VALIDATION_FAILURE,
+                text: format!(
+                    "{what} a collection that cannot be told, while rules such as '{}' guard some; name it by a string in the body",
+                    rule.name.value
+                ),
+            }),
+            None => Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() }),
+        }
+    }
+}
+
+/// What a rule says of a write that it cannot analyse.
+pub(super) fn on_road(rule: &Rule, stance: Stance) -> Said {
+    match rule.unguardable {
+        Unguardable::Allow => Said::Allow,
+        Unguardable::Reject => stance.rejects(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod batches;
 mod copies;
+mod coverage;
 mod limits;
 mod messages;
 mod patterns;

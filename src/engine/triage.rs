@@ -9,7 +9,7 @@ use crate::command::{Class, classify};
 use crate::document::{Kind, Value, peek};
 use crate::patterns::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::MORE_TO_COME;
+use crate::wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 
 /// What is to be done with a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
     let whole = here.len() == header.length;
     let found = match header.op_code {
-        OpCode::Msg => triage_msg(here, rules),
+        OpCode::Msg => triage_msg(here, header.length, rules),
         OpCode::Query => triage_query(here),
         _ => Some(Triage::Judge),
     };
@@ -49,7 +49,7 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
 }
 
 /// `None`: the bytes that would tell are not here.
-fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
+fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Triage> {
     let flags = here.get(HEADER_LENGTH..SECTIONS_AT)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
     let expects_reply = flags & MORE_TO_COME == 0;
     let forward = Triage::Forward { expects_reply };
@@ -71,14 +71,15 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
         Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
             judge_if(may_guard(body, first.value, rules))
         }
-        Class::Find | Class::Count | Class::Distinct | Class::Unknown => {
-            judge_if(names_collection(first.value) && may_guard(body, first.value, rules))
-        }
+        // mongod also takes a UUID for a name.
+        Class::Find | Class::Count | Class::Distinct => judge_if(may_guard(body, first.value, rules)),
         Class::Aggregate => {
             let body_length = claimed_length(body);
             match body.get(..body_length) {
+                // Its pipeline may be what follows.
+                Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Judge,
                 Some(body) => {
-                    let reads_guarded = names_collection(first.value) && may_guard(body, first.value, rules);
+                    let reads_guarded = first.value.as_name_bytes().is_some() && may_guard(body, first.value, rules);
                     judge_if(reads_guarded || writes_output(body))
                 }
                 None => Triage::Judge,
@@ -89,7 +90,8 @@ fn triage_msg(here: &[u8], rules: &RuleSet) -> Option<Triage> {
         | Class::CloneCollection
         | Class::Explain
         | Class::MapReduce
-        | Class::RenameCollection => Triage::Judge,
+        | Class::RenameCollection
+        | Class::Unknown => Triage::Judge,
     })
 }
 
@@ -102,14 +104,14 @@ fn is_whole(document: &[u8]) -> bool {
     document.len() >= claimed_length(document)
 }
 
-/// Whether a first value can be a collection's name; mongod takes a symbol for a string.
-fn names_collection(target: Value<'_>) -> bool {
-    matches!(target.kind, Kind::String | Kind::Symbol)
+/// Bytes behind the last section.
+fn checksum_length(flags: u32) -> usize {
+    if flags & CHECKSUM_PRESENT == 0 { 0 } else { 4 }
 }
 
 /// Whether rules guard the collection that the first value names; yes when there is no telling.
 fn may_guard(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
-    let Some(collection) = target.as_string_bytes() else { return true };
+    let Some(collection) = target.as_name_bytes() else { return true };
     if !rules.may_concern_collection(collection) {
         return false;
     }

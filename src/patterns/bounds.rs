@@ -15,8 +15,10 @@ use std::cmp::Ordering;
 use super::filter::{equality, narrowed, remade, touched};
 use super::number::{Bound, sign};
 use super::touch::{Touch, touch};
-use super::{Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_required_path};
-use crate::command::{Modification, Operation, Statement, Update};
+use super::{
+    Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, concern_for_content, read_required_path,
+};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
 use crate::rules::{Claim, Code, Located, MapReader};
 
@@ -54,6 +56,10 @@ impl Judge for Bounds {
 
     fn claims(&self) -> Vec<Claim> {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

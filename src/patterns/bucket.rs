@@ -10,8 +10,8 @@
 
 use super::filter::{equality, narrowed, remade, touched};
 use super::touch::{Touch, touch};
-use super::{Context, Judge, Phase, Rejection, Verdict, read_path, read_required_path};
-use crate::command::{Insert, Modification, Operation, Statement, Update};
+use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path, read_required_path};
+use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Code, MapReader};
 
@@ -37,6 +37,10 @@ impl Judge for Bucket {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {

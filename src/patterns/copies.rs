@@ -18,8 +18,8 @@ pub use settings::{Collection, Copies, Entry, Field};
 
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
-use super::{Context, Judge, Phase, Verdict};
-use crate::command::{Modification, Operation, Statement, Update};
+use super::{Concern, Context, Judge, Phase, Verdict, concern_for_content};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, Path, Value};
 use crate::rules::NamespacePattern;
 
@@ -44,6 +44,13 @@ impl Judge for Copies {
 
     fn also_judges(&self) -> Vec<NamespacePattern> {
         self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
+    }
+
+    fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {
+        match self.entries.iter().any(|entry| entry.into.is(namespace)) {
+            true => concern_for_content(kind),
+            false => Concern::Nothing,
+        }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {

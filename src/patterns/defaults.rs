@@ -1,7 +1,7 @@
 //! `defaults`: options that commands get where they have none.
 
-use super::{CommandVerdict, Judge, Phase, WholeCommand};
-use crate::command::Class;
+use super::{CommandVerdict, Concern, Judge, Phase, WholeCommand};
+use crate::command::{Class, Namespace, StatementKind};
 use crate::document::OwnedValue;
 use crate::rules::MapReader;
 
@@ -23,20 +23,17 @@ impl Judge for Defaults {
         Phase::Defaults
     }
 
+    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
+        Concern::Nothing
+    }
+
     /// getMore takes the option of the command that opened its cursor.
+    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+        class.reads() || matches!(class, Class::Insert | Class::Update | Class::Delete | Class::FindAndModify)
+    }
+
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        let takes_it = matches!(
-            command.class,
-            Class::Find
-                | Class::Count
-                | Class::Distinct
-                | Class::Aggregate
-                | Class::Insert
-                | Class::Update
-                | Class::Delete
-                | Class::FindAndModify
-        );
-        if takes_it && command.body.get(OPTION).is_none() {
+        if command.body.get(OPTION).is_none() {
             return CommandVerdict::Set(OPTION, OwnedValue::int32(self.max_time));
         }
         CommandVerdict::Forward

@@ -3,8 +3,8 @@
 //! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
 
 use super::filter::touched;
-use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
-use crate::command::{Class, Modification, Operation, Statement};
+use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
+use crate::command::{Class, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
 use crate::rules::{Code, Located, MapReader};
 
@@ -60,50 +60,59 @@ impl Judge for Deny {
         Phase::Deny
     }
 
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        let concerned = self.operations.contains(&Denied::of(kind)) && !matches!(self.when, When::Missing(_));
+        if concerned { Concern::Each } else { Concern::Nothing }
+    }
+
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        let denied = match &statement.operation {
-            Operation::Insert(_) => Denied::Insert,
-            Operation::Update(_) => Denied::Update,
-            Operation::Delete(_) => Denied::Delete,
-        };
-        if self.operations.contains(&denied) && self.applies_to(statement) {
-            return Verdict::Reject(self.rejection());
-        }
-        Verdict::Forward
+        if self.applies_to(statement) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
+    }
+
+    /// Of writes, only what the command leaves out: the rest is said of each statement.
+    fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+        let denied = Denied::of_command(class, kind);
+        denied.is_some_and(|denied| self.operations.contains(&denied))
+            && (class.reads() || matches!(self.when, When::Missing(_)))
     }
 
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        let denied = match command.class {
-            Class::Insert => Denied::Insert,
-            Class::Update => Denied::Update,
-            Class::Delete => Denied::Delete,
-            Class::FindAndModify if command.body.get("remove").and_then(Value::as_flag) == Some(true) => Denied::Delete,
-            Class::FindAndModify => Denied::Update,
-            Class::Find => Denied::Find,
-            Class::Count => Denied::Count,
-            Class::Distinct => Denied::Distinct,
-            Class::Aggregate => Denied::Aggregate,
-            _ => return CommandVerdict::Forward,
-        };
-        let reads = !matches!(denied, Denied::Insert | Denied::Update | Denied::Delete);
         let applies = match &self.when {
             When::Missing(option) => command.body.get(option).is_none(),
-            _ if !reads => false,
             When::Always => true,
             When::Multi => false,
-            When::FilterEmpty => is_filter_empty(denied, command.body),
+            When::FilterEmpty => is_filter_empty(command),
             When::Uses(operators) => {
-                let read = command
+                let mut read = command
                     .body
                     .elements()
                     .filter(|e| matches!(e.key, b"filter" | b"query" | b"pipeline" | b"projection"));
-                read.into_iter().any(|element| uses_any(element.value, operators))
+                read.any(|element| uses_any(element.value, operators))
             }
         };
-        if applies && self.operations.contains(&denied) {
-            return CommandVerdict::Reject(self.rejection());
+        if applies { CommandVerdict::Reject(self.rejection()) } else { CommandVerdict::Forward }
+    }
+}
+
+impl Denied {
+    fn of(kind: StatementKind) -> Self {
+        match kind {
+            StatementKind::Insert => Self::Insert,
+            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline => Self::Update,
+            StatementKind::Delete => Self::Delete,
         }
-        CommandVerdict::Forward
+    }
+
+    fn of_command(class: Class, kind: Option<StatementKind>) -> Option<Self> {
+        match class {
+            Class::Find => Some(Self::Find),
+            Class::Count => Some(Self::Count),
+            Class::Distinct => Some(Self::Distinct),
+            Class::Aggregate => Some(Self::Aggregate),
+            // Options of a bulkWrite are about all its collections.
+            Class::BulkWrite => None,
+            _ => kind.map(Self::of),
+        }
     }
 }
 
@@ -162,13 +171,14 @@ impl Deny {
 }
 
 /// An aggregation's filter is its first `$match`.
-fn is_filter_empty(denied: Denied, body: Document<'_>) -> bool {
-    let filter = match denied {
-        Denied::Aggregate => {
+fn is_filter_empty(command: &WholeCommand<'_>) -> bool {
+    let body = command.body;
+    let filter = match command.class {
+        Class::Aggregate => {
             let stages = body.get("pipeline").and_then(Value::as_array).unwrap_or(Document::EMPTY);
             stages.values().next().and_then(Value::as_document).and_then(|stage| stage.get("$match"))
         }
-        Denied::Find => body.get("filter"),
+        Class::Find => body.get("filter"),
         _ => body.get("query"),
     };
     filter.and_then(Value::as_document).is_none_or(Document::is_empty)

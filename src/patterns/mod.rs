@@ -24,7 +24,7 @@ mod tree;
 
 use std::sync::Arc;
 
-use crate::command::{Class, Namespace, Operation, Statement, code};
+use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code};
 use crate::document::{Document, OwnedValue, Path, Value};
 use crate::rules::{self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
 use bounds::Bounds;
@@ -154,6 +154,22 @@ pub struct WholeCommand<'c> {
     pub body: Document<'c>,
 }
 
+impl WholeCommand<'_> {
+    /// What a write does, as far as the command as a whole tells: an update may be of any kind.
+    fn kind(&self) -> Option<StatementKind> {
+        match self.class {
+            Class::Insert => Some(StatementKind::Insert),
+            Class::Update => Some(StatementKind::Operators),
+            Class::Delete => Some(StatementKind::Delete),
+            Class::FindAndModify if self.body.get("remove").and_then(Value::as_flag) == Some(true) => {
+                Some(StatementKind::Delete)
+            }
+            Class::FindAndModify => Some(StatementKind::Operators),
+            _ => None,
+        }
+    }
+}
+
 /// What a pattern says of a whole command.
 #[derive(Debug, Clone)]
 pub enum CommandVerdict {
@@ -196,6 +212,17 @@ pub enum Phase {
     Defaults,
 }
 
+/// What a pattern does about all statements of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concern {
+    /// They pass, unseen.
+    Nothing,
+    /// It judges each.
+    Each,
+    /// None can be analysed.
+    Unguardable,
+}
+
 /// What every pattern is.
 pub trait Judge {
     /// The key in rule files.
@@ -218,16 +245,55 @@ pub trait Judge {
         Vec::new()
     }
 
-    /// What becomes of a statement.
+    /// What it does about the statements of a kind that write to `namespace`.
+    fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern;
+
+    /// What becomes of a statement whose kind is a concern.
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
+    }
+
+    /// Whether it has anything to say of commands of this class as a whole; `kind` is what a write does.
+    fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+        let _ = (class, kind);
+        false
     }
 
     /// What becomes of a command as a whole, whatever statements it carries.
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let _ = command;
         CommandVerdict::Forward
+    }
+}
+
+impl Pattern {
+    /// What becomes of a statement; [`Judge::concern`] decides whether it is looked at.
+    pub fn verdict<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        match self.concern(statement.kind(), context.namespace) {
+            Concern::Nothing => Verdict::Forward,
+            Concern::Each => self.judge(statement, context),
+            Concern::Unguardable => Verdict::client_pipeline(),
+        }
+    }
+
+    /// What becomes of a command as a whole; [`Judge::judges_command`] decides whether it is looked at.
+    pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        if self.judges_command(command.class, command.kind()) {
+            self.judge_command(command)
+        } else {
+            CommandVerdict::Forward
+        }
+    }
+}
+
+/// What patterns do that judge whatever a document will hold: deleting is no concern of theirs, and a pipeline of
+/// the client's cannot be analysed.
+fn concern_for_content(kind: StatementKind) -> Concern {
+    match kind {
+        StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
+        StatementKind::Pipeline => Concern::Unguardable,
+        StatementKind::Delete => Concern::Nothing,
     }
 }
 

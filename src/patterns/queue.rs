@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::filter::{equality, remade, touched};
 use super::touch::{Touch, touch};
-use super::{Context, Judge, Phase, Rejection, Verdict, read_path};
-use crate::command::{Delete, Insert, Modification, Operation, Statement, Update};
+use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path};
+use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::rules::{Code, MapReader};
 
@@ -41,6 +41,13 @@ impl Judge for Queue {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        match kind {
+            StatementKind::Delete => Concern::Each,
+            _ => concern_for_content(kind),
+        }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {

@@ -11,8 +11,8 @@
 //! | any, guarded | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 
 use super::filter::{equality, narrowed, remade};
-use super::{Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
-use crate::command::{Modification, Operation, Statement, Update};
+use super::{Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Code, MapReader};
 
@@ -43,6 +43,14 @@ impl Judge for Replacement {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        match kind {
+            StatementKind::Replacement => Concern::Each,
+            StatementKind::Pipeline => Concern::Unguardable,
+            StatementKind::Insert | StatementKind::Operators | StatementKind::Delete => Concern::Nothing,
+        }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

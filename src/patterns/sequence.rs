@@ -9,8 +9,8 @@
 //! one go, and calls [`Sequence::assign`] in document order.
 
 use super::filter::{equality, remade, touched};
-use super::{Context, Judge, Phase, Verdict, read_required_path};
-use crate::command::{Insert, Modification, Operation, Statement, Update};
+use super::{Concern, Context, Judge, Phase, Verdict, read_required_path};
+use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Claim, Code, Located, MapReader};
 
@@ -59,6 +59,16 @@ impl Judge for Sequence {
     fn claims(&self) -> Vec<Claim> {
         let field = self.field.clone().map(|path| path.as_str().to_owned());
         vec![Claim { kind: "sequence", field }]
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        match kind {
+            StatementKind::Insert => Concern::Each,
+            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline if self.on_upsert => {
+                Concern::Each
+            }
+            _ => Concern::Nothing,
+        }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

@@ -19,8 +19,8 @@ mod settings;
 
 use super::filter::{remade, touched};
 use super::touch::{Touch, touch};
-use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
-use crate::command::{Class, Insert, Modification, Operation, Statement, Update};
+use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
+use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use pipeline::{Change, FieldPath, Tree};
 pub use settings::Timestamps;
@@ -51,6 +51,10 @@ impl Judge for Timestamps {
         true
     }
 
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
+    }
+
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let judged = match &statement.operation {
             Operation::Insert(insert) => self.insert(insert, context),
@@ -64,11 +68,14 @@ impl Judge for Timestamps {
         judged.unwrap_or_else(Verdict::Reject)
     }
 
+    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+        self.hide && matches!(class, Class::Find | Class::FindAndModify | Class::Aggregate)
+    }
+
     /// Keeps the stamps out of reads that do not ask for them.
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
         let change = match command.class {
-            _ if !self.hide => None,
             Class::Find => hide::projection(documents("projection"), &self.store).map(|value| ("projection", value)),
             Class::FindAndModify => hide::projection(documents("fields"), &self.store).map(|value| ("fields", value)),
             Class::Aggregate => {

@@ -5,8 +5,8 @@
 
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
-use super::{Context, Judge, Phase, Verdict, located_path};
-use crate::command::{Modification, Operation, Statement, Update};
+use super::{Concern, Context, Judge, Phase, Verdict, concern_for_content, located_path};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Lookup, Path};
 use crate::rules::{Code, Node, ReadContext, Value as Yaml};
 
@@ -23,6 +23,10 @@ impl Judge for Together {
 
     fn phase(&self) -> Phase {
         Phase::Together
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

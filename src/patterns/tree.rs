@@ -22,8 +22,10 @@ use std::sync::Arc;
 
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
-use super::{CommandVerdict, Context, Judge, Phase, Rejection, Verdict, WholeCommand, read_path};
-use crate::command::{Insert, Modification, Operation, Statement, Update};
+use super::{
+    CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content, read_path,
+};
+use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};
 use anchor::Unanchored;
@@ -61,6 +63,13 @@ impl Judge for Tree {
         true
     }
 
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        match kind {
+            StatementKind::Delete => Concern::Each,
+            _ => concern_for_content(kind),
+        }
+    }
+
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let judged = match &statement.operation {
             Operation::Insert(insert) => self.judge_insert(insert),
@@ -77,6 +86,10 @@ impl Judge for Tree {
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }
+    }
+
+    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+        class.reads()
     }
 
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {

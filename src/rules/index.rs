@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::glob::Glob;
-use super::namespace::{NamespacePattern, Rank, is_server_collection, is_server_database};
+use super::namespace::{NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
 use super::rule::RuleId;
 
 /// The rules of one namespace in the order they judge; on the stack for all sane rule sets.
@@ -72,8 +72,9 @@ impl Index {
         index
     }
 
-    /// The rules for a namespace. `None`: no rule is for it.
+    /// The rules for a namespace. `None`: no rule is for it. The buckets of a time-series collection are its own.
     pub(super) fn find(&self, database: &[u8], collection: &[u8]) -> Option<Found<'_>> {
+        let collection = bucketed_collection(collection).unwrap_or(collection);
         let name: &dyn Name = &(database, collection);
         if let Some(rules) = self.exact.get(name) {
             return Some(Found::Exact(rules));
@@ -88,7 +89,7 @@ impl Index {
 
     /// Whether a rule may be for a collection of this name in some database.
     pub(super) fn may_concern_collection(&self, collection: &[u8]) -> bool {
-        self.collections.may_have(collection)
+        self.collections.may_have(bucketed_collection(collection).unwrap_or(collection))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -36,7 +36,7 @@ pub use code::Code;
 pub use context::{Located, Number, ReadContext};
 pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
 pub use glob::Glob;
-pub use namespace::{NamespaceError, NamespacePattern};
+pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};
 pub use reader::{MapReader, parse_duration};
 pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};

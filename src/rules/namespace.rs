@@ -193,6 +193,15 @@ pub(super) fn is_server_database(database: &[u8]) -> bool {
     SERVER_DATABASES.iter().any(|name| name.as_bytes() == database)
 }
 
+/// Where the server keeps the documents of a time-series collection.
+const BUCKETS: &str = "system.buckets.";
+
+/// The time-series collection whose buckets these are.
+#[must_use]
+pub fn bucketed_collection(collection: &[u8]) -> Option<&[u8]> {
+    collection.strip_prefix(BUCKETS.as_bytes())
+}
+
 /// Whether every rule leaves it alone.
 pub(super) fn is_server_collection(collection: &[u8]) -> bool {
     collection.starts_with(SERVER_COLLECTIONS.as_bytes())

@@ -152,6 +152,15 @@ impl<'f> BatchJob<'f> {
         self.tell(Told::Abort(afterwards), message)
     }
 
+    /// The server's error is the client's. A command that it refuses before it looks for the transaction, for an
+    /// unknown field or name, leaves that open; to abort one that is over does no harm.
+    fn end_with(&mut self, error: &[u8]) -> Step {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.applied = error.to_vec();
+        }
+        self.abort(Afterwards::Deliver)
+    }
+
     /// Goes on after a reply of the server.
     pub(super) fn take_transaction(&mut self, told: Told, frame: &[u8], observations: &mut Observations) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
@@ -229,15 +238,12 @@ impl<'f> BatchJob<'f> {
                     .to_owned(),
             ),
             () if asking::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
-            () => {
-                self.transaction = None;
-                self.pass_on(frame)
-            }
+            () => self.end_with(frame),
         };
         Flow::Break(step)
     }
 
-    /// The server refused a command of the transaction, which is over by that.
+    /// The server refused a command of the transaction.
     fn take_failure(&mut self, told: Told, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         let index = transaction.index;
@@ -264,11 +270,7 @@ impl<'f> BatchJob<'f> {
             }
             // findAndModify has no write errors of its own.
             _ if told == Told::Apply && self.collided(index, reply.body) => self.again(true, observations),
-            _ if told == Told::Apply => self.deliver(frame, observations),
-            _ => {
-                self.transaction = None;
-                self.pass_on(frame)
-            }
+            _ => self.end_with(frame),
         };
         Flow::Break(step)
     }

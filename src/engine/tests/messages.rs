@@ -114,6 +114,50 @@ fn roads_around_statements_are_refused_unless_allowed() {
 }
 
 #[test]
+fn a_read_by_uuid_is_refused_where_it_could_be_one_that_a_rule_judges() {
+    let uuid = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![1; 16] };
+    let find = |database: &str| frame(&doc! {"find": uuid.clone(), "$db": database}, "", &[], 0);
+    for (pattern, database, refused) in [
+        ("deny: { operations: [find] }", "d", true),
+        ("deny: { operations: [find] }", "e", false),
+        ("deny: { operations: [count] }", "d", false),
+        ("mode: shadow\ndeny: { operations: [find] }", "d", false),
+        ("mode: disabled\ndeny: { operations: [find] }", "d", false),
+        ("unguardable: allow\ndeny: { operations: [find] }", "d", false),
+        ("timestamps: { source: t, hide: true }", "d", true),
+        ("timestamps: { source: t }", "d", false),
+    ] {
+        let rules = rules(&[("d.c", pattern), ("d.x", "replacement: {}")]);
+        let step = first_step(&rules, &find(database));
+        assert_eq!(matches!(step, Step::Reply(_)), refused, "{pattern} {database}: {step:?}");
+        assert_eq!(matches!(step, Step::ForwardOriginal { .. }), !refused, "{pattern} {database}: {step:?}");
+    }
+}
+
+#[test]
+fn an_unknown_command_is_refused_wherever_it_names_a_guarded_collection() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let forwards = |command: Bson| {
+        let step = first_step(&rules, &frame(&command, "", &[], 0));
+        matches!(step, Step::ForwardOriginal { .. })
+    };
+    let many: Vec<String> = (0..70).map(|n| format!("t{n}")).collect();
+    for (command, passes) in [
+        (doc! {"new": 1, "a": {"b": ["c"]}, "$db": "d"}, false),
+        (doc! {"new": 1, "a": "d.c", "$db": "admin"}, false),
+        (doc! {"new": 1, "db": "d", "then": [{"insert": "c"}], "$db": "admin"}, false),
+        (doc! {"new": 1, "a": bson::Bson::Symbol("c".into()), "$db": "d"}, false),
+        (doc! {"new": 1, "a": many, "$db": "d"}, false),
+        (doc! {"new": 1, "a": "c", "$db": "e"}, true),
+        (doc! {"new": 1, "a": "x", "comment": "c", "readConcern": {"level": "c"}, "$db": "d"}, true),
+        (doc! {"new": 1, "lsid": {"id": bson::Uuid::from_bytes([1; 16])}, "$db": "d"}, true),
+        (doc! {"new": 1, "c": 1, "$db": "d"}, true),
+    ] {
+        assert_eq!(forwards(command.clone()), passes, "{command}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_refused_whole() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};

@@ -238,3 +238,37 @@ fn a_bulk_write_is_carried_out_op_by_op() {
     let reply = dialogue.hears(done()).reply();
     assert_eq!((reply.get_i32("nInserted").unwrap(), reply.get_i32("nErrors").unwrap()), (2, 0));
 }
+
+/// Servers refuse unknown names and fields before they look for the transaction, which then stays open.
+#[test]
+fn a_transaction_that_a_refused_command_leaves_open_is_ended() {
+    let rules = rules(&CATEGORIES);
+    let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"nonsense": 1});
+    let refused = doc! {"ok": 0.0, "code": 40415, "errmsg": "BSON field 'nonsense' is unknown"};
+    // The client's own statement, or what goes before it.
+    for done in 0..3 {
+        let mut dialogue = Dialogue::of(&rules, &message);
+        if done > 0 {
+            dialogue.finds(&[books()]);
+        }
+        if done > 1 {
+            dialogue.hears(doc! {"n": 1, "nModified": 1, "ok": 1.0});
+        }
+        let (end, _) = dialogue.hears(refused.clone()).sent();
+        assert_eq!(end.get_i32("abortTransaction").unwrap(), 1, "{done}");
+        assert_eq!(dialogue.hears(doc! {"ok": 1.0}).reply(), refused, "{done}");
+        assert!(!dialogue.plan.must_finish());
+    }
+}
+
+#[test]
+fn an_upsert_by_its_path_gets_its_parent() {
+    let rules = rules(&CATEGORIES);
+    let message = update(&[doc! {"q": {"_id": "Go"}, "u": {"$set": {"path": ",Books,", "x": 1}}, "upsert": true}]);
+    let mut dialogue = Dialogue::of(&rules, &message);
+    dialogue.finds(&[]);
+    dialogue.finds(&[books()]);
+    let (sent, _) = dialogue.hears(doc! {"n": 1, "nModified": 1, "ok": 1.0}).sent();
+    let statement = sent.get_array("statements").unwrap()[0].as_document().unwrap();
+    assert_eq!(statement.get_document("u").unwrap(), &doc! {"$set": {"x": 1, "path": ",Books,", "parent": "Books"}});
+}

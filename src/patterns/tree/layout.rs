@@ -157,7 +157,8 @@ impl Layout {
                         Modification::Replacement(in_document(document.as_document()))
                     }
                     Modification::Operators(operators) => {
-                        Modification::Operators(self.set_path(operators.as_document(), path.as_value()))
+                        let parent = parent.as_ref().map(OwnedValue::as_value);
+                        Modification::Operators(self.set_path(operators.as_document(), path.as_value(), parent))
                     }
                     // Its path follows what it decides.
                     other @ (Modification::Pipeline(_) | Modification::ClientPipeline(_)) => other.clone(),
@@ -168,7 +169,8 @@ impl Layout {
         }
     }
 
-    fn set_path<'a>(&self, operators: Document<'_>, path: Value<'_>) -> CowDocument<'a> {
+    /// `parent` is set too where the statement says nothing of it.
+    fn set_path<'a>(&self, operators: Document<'_>, path: Value<'_>, parent: Option<Value<'_>>) -> CowDocument<'a> {
         let field = self.path.as_str();
         let kept = |w: &mut Writer<'_>, operator: Document<'_>| {
             operator.elements().filter(|e| e.key != field.as_bytes()).for_each(|e| w.element(e));
@@ -185,6 +187,9 @@ impl Layout {
             w.nested("$set", |w| {
                 kept(w, operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY));
                 w.value(field, path);
+                if let Some(parent) = parent {
+                    w.value(self.parent.as_str(), parent);
+                }
             });
         })
     }

@@ -1,0 +1,113 @@
+//! Coverage as a table for people and as JSON for scripts. What is in it: `crate::engine::coverage`.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::engine::coverage::{Coverage, Outcome, Way, coverage};
+use crate::patterns::{Rule, RuleSet};
+use crate::rules::{Mode, Unguardable};
+
+/// One rule on some of its namespaces; the shape is documented in docs/coverage.md.
+#[derive(Serialize)]
+struct Entry<'r> {
+    rule: &'r str,
+    pattern: &'static str,
+    namespaces: Vec<String>,
+    mode: &'static str,
+    unguardable: &'static str,
+    except: Except,
+    ways: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct Except {
+    apps: Vec<String>,
+    users: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    way: String,
+    commands: Vec<&'static str>,
+    outcome: &'static str,
+}
+
+/// A list of entries.
+pub(super) fn json(rules: &RuleSet) -> String {
+    let entries: Vec<Entry<'_>> = coverage(rules).iter().map(entry).collect();
+    // Strings and lists of them always serialize.
+    serde_json::to_string_pretty(&entries).unwrap_or_default()
+}
+
+/// A table for each entry.
+pub(super) fn text(rules: &RuleSet) -> String {
+    let mut out = String::new();
+    for covered in coverage(rules) {
+        let entry = entry(&covered);
+        let _ = writeln!(out, "{} ({}) on {}", entry.rule, entry.pattern, entry.namespaces.join(", "));
+        for note in notes(covered.rule, &entry) {
+            let _ = writeln!(out, "  {note}");
+        }
+        for line in &entry.ways {
+            let by = if line.commands.is_empty() { String::new() } else { format!("  {}", line.commands.join(", ")) };
+            let row = format!("  {:<9} {:<28}{by}", line.outcome, line.way);
+            let _ = writeln!(out, "{}", row.trim_end());
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn entry<'r>(covered: &Coverage<'r>) -> Entry<'r> {
+    let rule = covered.rule;
+    Entry {
+        rule: &rule.name.value,
+        pattern: rule.pattern.name(),
+        namespaces: covered.namespaces.iter().map(ToString::to_string).collect(),
+        mode: match rule.mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Disabled => "disabled",
+        },
+        unguardable: match rule.unguardable {
+            Unguardable::Reject => "reject",
+            Unguardable::Allow => "allow",
+        },
+        except: Except {
+            apps: rule.except.apps.iter().map(ToString::to_string).collect(),
+            users: rule.except.users.iter().map(ToString::to_string).collect(),
+        },
+        ways: covered.ways.iter().map(line).collect(),
+    }
+}
+
+fn line(way: &Way) -> Line {
+    let outcome = match way.outcome {
+        Outcome::Enforced => "enforced",
+        Outcome::Refused => "refused",
+        Outcome::Allowed => "allowed",
+        Outcome::Passes => "passes",
+    };
+    Line { way: way.what.clone(), commands: way.commands.clone(), outcome }
+}
+
+/// What limits everything in the table.
+fn notes(rule: &Rule, entry: &Entry<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    match rule.mode {
+        Mode::Enforce => {}
+        Mode::Shadow => notes.push("mode: shadow, so all of it passes, and is only counted and logged".to_owned()),
+        Mode::Disabled => notes.push("mode: disabled, so all of it passes".to_owned()),
+    }
+    if rule.unguardable == Unguardable::Allow {
+        notes.push("unguardable: allow, so what it cannot analyse passes".to_owned());
+    }
+    let Except { apps, users } = &entry.except;
+    for (who, names) in [("apps", apps), ("users", users)] {
+        if !names.is_empty() {
+            notes.push(format!("except {who} {}: for them all of it passes, and is logged", names.join(", ")));
+        }
+    }
+    notes
+}

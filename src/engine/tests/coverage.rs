@@ -1,0 +1,206 @@
+//! What `coverage` claims against what plans do: a command for every way of every pattern, chosen so that the
+//! pattern would act if it looked.
+
+use super::*;
+use crate::engine::coverage::{Outcome, Way, coverage};
+
+/// A pattern on `d.c`, and what it cannot leave alone.
+struct Sample {
+    pattern: &'static str,
+    /// Where it judges statements.
+    collection: &'static str,
+    document: Bson,
+    operators: Bson,
+    filter: Bson,
+    upsert: bool,
+}
+
+impl Sample {
+    fn new(pattern: &'static str, document: Bson, operators: Bson) -> Self {
+        Self { pattern, collection: "c", document, operators, filter: doc! {"_id": "a"}, upsert: false }
+    }
+
+    fn statement(&self, command: &str, what: &str) -> Bson {
+        let pipeline = bson::Bson::from(vec![doc! {"$set": {"a": 1}}]);
+        let update: bson::Bson = match what {
+            "update by operators" => self.operators.clone().into(),
+            "replacement" => self.document.clone().into(),
+            _ => pipeline,
+        };
+        let (filter, c, upsert) = (self.filter.clone(), self.collection, self.upsert);
+        let namespaces = vec![doc! {"ns": format!("d.{c}")}];
+        match (command, what) {
+            ("insert", _) => doc! {"insert": c, "documents": [self.document.clone()]},
+            ("update", _) => doc! {"update": c, "updates": [{"q": filter, "u": update, "upsert": upsert}]},
+            ("delete", _) => doc! {"delete": c, "deletes": [{"q": filter, "limit": 1}]},
+            ("bulkWrite", "insert") => {
+                doc! {"bulkWrite": 1, "ops": [{"insert": 0, "document": self.document.clone()}], "nsInfo": namespaces}
+            }
+            ("bulkWrite", "delete") => {
+                doc! {"bulkWrite": 1, "ops": [{"delete": 0, "filter": filter}], "nsInfo": namespaces}
+            }
+            ("bulkWrite", _) => {
+                let op = doc! {"update": 0, "filter": filter, "updateMods": update, "upsert": upsert};
+                doc! {"bulkWrite": 1, "ops": [op], "nsInfo": namespaces}
+            }
+            (name, "delete") => doc! {name: c, "query": filter, "remove": true},
+            (name, _) => doc! {name: c, "query": filter, "update": update, "upsert": upsert},
+        }
+    }
+
+    fn command(&self, name: &str, what: &str) -> Bson {
+        let c = self.collection;
+        let ns = format!("d.{c}");
+        let mut command = match (name, what) {
+            (_, "read") => {
+                let mut read = doc! {name: c, "filter": self.filter.clone(), "query": self.filter.clone()};
+                read.insert("pipeline", vec![doc! {"$match": self.filter.clone()}]);
+                read
+            }
+            (_, "definition of it") => doc! {name: c},
+            (_, "write to the buckets of it") => {
+                doc! {"delete": format!("system.buckets.{c}"), "deletes": [{"q": {}, "limit": 0}]}
+            }
+            (_, "unknown command on it") => doc! {"somethingNew": 1, "where": ns},
+            ("aggregate", _) => doc! {"aggregate": "x", "pipeline": [{"$merge": c}]},
+            ("mapReduce" | "mapreduce", _) => doc! {name: "x", "out": {"replace": c}},
+            ("renameCollection", _) => doc! {name: "d.x", "to": ns},
+            ("internalRenameIfOptionsAndIndexesMatch", _) => doc! {name: 1, "from": "d.x", "to": ns},
+            ("cloneCollectionAsCapped", _) => doc! {name: "x", "toCollection": c},
+            ("applyOps", _) => doc! {name: [{"op": "i", "ns": ns, "o": {}}]},
+            _ => self.statement(name, what),
+        };
+        command.insert("$db", "d");
+        command
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    let t = bson::DateTime::from_millis(5);
+    let regex = bson::Regex { pattern: bson::cstr!("x").into(), options: bson::cstr!("").into() };
+    let set = |field: &str, value: bson::Bson| doc! {"$set": {field: value}};
+    let everything = "deny: { operations: [insert, update, delete, find, count, distinct, aggregate] }";
+    let any = doc! {"a": 1};
+    vec![
+        Sample::new("replacement: {}", any.clone(), set("a", 1.into())),
+        Sample::new("timestamps: { source: t, hide: true }", doc! {"t": t}, set("t", t.into())),
+        Sample::new("timestamps: { source: t }", doc! {"t": t}, set("t", t.into())),
+        Sample {
+            upsert: true,
+            ..Sample::new("sequence: { field: n, counter: n, on_upsert: true }", any.clone(), set("a", 1.into()))
+        },
+        Sample { upsert: true, ..Sample::new("sequence: { field: n, counter: n }", any.clone(), set("a", 1.into())) },
+        Sample::new("bounds: { field: n, min: 0 }", doc! {"n": -1}, set("n", (-1).into())),
+        Sample::new("together: [a, b]", any.clone(), set("a", 1.into())),
+        Sample::new("queue: { locked: l, since: s, attempts: t, lease: 5m }", any.clone(), set("a", 1.into())),
+        Sample::new("bucket: { array: m, count: n, limit: 5 }", doc! {"m": [1]}, doc! {"$push": {"m": 1}}),
+        Sample {
+            filter: doc! {"_id": "a", "p": regex},
+            ..Sample::new("tree: { path: p, parent: q }", doc! {"_id": "a", "q": "b"}, set("q", "b".into()))
+        },
+        Sample::new(everything, any.clone(), set("a", 1.into())),
+        Sample::new("deny: { operations: [update], when: { missing: maxTimeMS } }", any.clone(), set("a", 1.into())),
+        Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
+        Sample {
+            collection: "k",
+            ..Sample::new(
+                "copies: [{ into: d.k, key: r.id, fields: { name: r.name } }]",
+                doc! {"r": {"id": 1}},
+                set("r.id", 1.into()),
+            )
+        },
+    ]
+}
+
+/// What became of a command, and what was said of it.
+fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<Said>) {
+    if let Triage::Forward { expects_reply } = triage(message, rules) {
+        return (Step::ForwardOriginal { expects_reply }, Vec::new());
+    }
+    let mut plan = Plan::new(message, rules, NOW);
+    let step = plan.next(Input::Start, &mut Session::default());
+    let said = plan.take_observations().iter().map(|observation| observation.said).collect();
+    (step, said)
+}
+
+fn legacy(op_code: i32) -> Vec<u8> {
+    let mut message = frame(&doc! {"x": 1}, "", &[], 0);
+    message[12..16].copy_from_slice(&op_code.to_le_bytes());
+    message
+}
+
+fn check(rules: &RuleSet, sample: &Sample, way: &Way, name: &str) {
+    let op_codes = [("OP_INSERT", 2002), ("OP_UPDATE", 2001), ("OP_DELETE", 2006), ("OP_QUERY", 2004)];
+    let message = match op_codes.iter().find(|(known, _)| *known == name) {
+        Some((_, op_code)) => legacy(*op_code),
+        None => frame(&sample.command(name, &way.what), "", &[], 0),
+    };
+    let (step, said) = carried_out(rules, &message);
+    let forwarded = matches!(step, Step::ForwardOriginal { .. });
+    let as_claimed = match way.outcome {
+        Outcome::Enforced => !forwarded || !said.is_empty(),
+        Outcome::Refused => matches!(step, Step::Reply(_) | Step::Close(_)),
+        // Hidden fields may still be left out of what findAndModify returns.
+        Outcome::Allowed => {
+            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [Said::Allow]
+        }
+        Outcome::Passes => forwarded && said.is_empty(),
+    };
+    let pattern = sample.pattern;
+    assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {said:?}", way.what, way.outcome);
+}
+
+#[test]
+fn what_coverage_claims_is_what_plans_do() {
+    let mut checked = std::collections::HashSet::new();
+    for sample in samples() {
+        for unguardable in ["reject", "allow"] {
+            let text = format!("unguardable: {unguardable}\n{}", sample.pattern);
+            let rules = rules(&[("d.c", &text)]);
+            let covered = coverage(&rules);
+            let judged = format!("d.{}", sample.collection);
+            let found = covered.iter().find(|covered| covered.namespaces.iter().any(|ns| ns.to_string() == judged));
+            for way in &found.unwrap().ways {
+                let unnamed = [""];
+                let names = if way.commands.is_empty() { &unnamed[..] } else { &way.commands };
+                for name in names {
+                    check(&rules, &sample, way, name);
+                    checked.insert((sample.pattern, *name, format!("{:?}", way.outcome)));
+                }
+            }
+        }
+    }
+    // Every pattern there is has a sample, and every outcome occurs.
+    for name in <crate::patterns::Pattern as crate::rules::Pattern>::NAMES {
+        assert!(checked.iter().any(|(pattern, ..)| pattern.starts_with(name)), "{name}");
+    }
+    assert!(checked.len() > 300, "{}", checked.len());
+}
+
+#[test]
+fn patterns_differ_in_what_they_look_at() {
+    let outcome = |pattern: &str, what: &str, name: &str| {
+        let rules = rules(&[("d.c", pattern)]);
+        let covered = coverage(&rules);
+        let way = covered[0].ways.iter().find(|way| way.what == what && (way.commands.contains(&name)));
+        way.unwrap().outcome
+    };
+    for (pattern, what, name, expected) in [
+        ("replacement: {}", "insert", "insert", Outcome::Passes),
+        ("replacement: {}", "replacement", "findandmodify", Outcome::Enforced),
+        ("replacement: {}", "update by pipeline", "update", Outcome::Refused),
+        ("unguardable: allow\nreplacement: {}", "update by pipeline", "update", Outcome::Allowed),
+        ("unguardable: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
+        ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
+        ("queue: { locked: l, since: s, attempts: t, lease: 5m }", "delete", "bulkWrite", Outcome::Enforced),
+        ("sequence: { field: n, counter: n }", "update by operators", "update", Outcome::Passes),
+        ("timestamps: { source: t, hide: true }", "read", "find", Outcome::Enforced),
+        ("timestamps: { source: t, hide: true }", "read", "count", Outcome::Passes),
+        ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", Outcome::Passes),
+        ("defaults: { maxTimeMS: 5 }", "insert", "insert", Outcome::Enforced),
+        ("replacement: {}", "definition of it", "drop", Outcome::Passes),
+        ("replacement: {}", "legacy opcode", "OP_UPDATE", Outcome::Refused),
+    ] {
+        assert_eq!(outcome(pattern, what, name), expected, "{pattern}: {what} by {name}");
+    }
+}

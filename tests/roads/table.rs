@@ -1,0 +1,518 @@
+//! The roads, one line each. A road is walked directly first, to see whether it leads anywhere: where it does
+//! the stored documents change, so the assertion through docward could fail. Then it is walked through docward,
+//! on every guarded collection, and nothing may change. `random` walks the same roads in random order.
+
+use std::time::Duration;
+
+use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
+
+use super::support::frame::{Frame, MORE_TO_COME, Message};
+use super::support::mongod::Mongod;
+use super::support::raw::Client;
+use super::{Setting, docward, errors};
+
+const SOON: Duration = Duration::from_secs(10);
+const REJECTED: i32 = 121;
+const UNREADABLE: i32 = 9;
+
+/// What a guard is, and an update that it does not let pass.
+struct Guard {
+    collection: &'static str,
+    update: Document,
+}
+
+fn guards() -> Vec<Guard> {
+    let guard = |collection, update| Guard { collection, update };
+    vec![
+        guard("blind", doc! { "z": 1 }),
+        guard("bounded", doc! { "$set": { "n": -1 } }),
+        guard("pairs", doc! { "$set": { "a": 9 } }),
+        guard("stamped", doc! { "$set": { "a": 9 } }),
+        guard("jobs", doc! { "$set": { "a": 9 } }),
+        guard("buckets", doc! { "$set": { "n": 9 } }),
+        guard("nodes", doc! { "$set": { "path": ",x," } }),
+        guard("readonly", doc! { "$set": { "a": 9 } }),
+    ]
+}
+
+fn stored() -> Vec<Document> {
+    vec![doc! { "_id": 1, "a": 1, "b": 1, "n": 1, "path": Bson::Null }, doc! { "_id": 2, "a": 1, "b": 1, "n": 0 }]
+}
+
+/// What becomes of a road through docward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// Refused with this code, and a text that names docward.
+    Refused(i32),
+    /// Nobody waits for an answer.
+    Silent,
+    /// The connection ends.
+    Closed,
+    /// The server itself lets nobody pass; docward may leave it to that.
+    Dead,
+}
+
+use Becomes::{Closed, Dead, Refused, Silent};
+
+/// A way to change `collection`.
+pub(super) struct Road {
+    pub(super) name: &'static str,
+    /// Walked directly, it changes what is stored.
+    leads_there: bool,
+    becomes: Becomes,
+    pub(super) steps: Vec<Sent>,
+}
+
+pub(super) enum Sent {
+    Message(Message),
+    Frame(Frame),
+}
+
+/// Where a road is to lead.
+pub(super) struct Goal {
+    pub(super) database: String,
+    pub(super) collection: &'static str,
+    pub(super) update: Document,
+    pub(super) uuid: Bson,
+}
+
+impl Goal {
+    fn namespace(&self, collection: &str) -> String {
+        format!("{}.{collection}", self.database)
+    }
+
+    fn elsewhere(&self) -> String {
+        elsewhere(&self.database)
+    }
+
+    fn on(&self, database: &str, mut body: Document) -> Message {
+        body.insert("$db", database);
+        Message::new(body)
+    }
+
+    fn message(&self, body: Document) -> Message {
+        self.on(&self.database, body)
+    }
+
+    /// A road of one command.
+    fn road(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+        self.sent(name, leads_there, becomes, self.message(body))
+    }
+
+    fn on_admin(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+        self.sent(name, leads_there, becomes, self.on("admin", body))
+    }
+
+    fn sent(&self, name: &'static str, leads_there: bool, becomes: Becomes, message: Message) -> Road {
+        Road { name, leads_there, becomes, steps: vec![Sent::Message(message)] }
+    }
+
+    /// A command in which a byte that is no UTF-8 takes the place of each tilde.
+    fn invalid(&self, name: &'static str, body: Document) -> Road {
+        let mut frame = self.message(body).to_frame(1, 0);
+        frame.body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xff);
+        Road { name, leads_there: false, becomes: Dead, steps: vec![Sent::Frame(frame)] }
+    }
+
+    /// A command whose first field has this value.
+    fn command(&self, name: &str, target: impl Into<Bson>, rest: Document) -> Document {
+        let mut command = doc! { name: target.into() };
+        command.extend(rest);
+        command
+    }
+
+    fn statement(&self) -> Document {
+        doc! { "q": { "_id": 1 }, "u": self.update.clone() }
+    }
+
+    /// Statements, in every command and shape that carries them.
+    pub(super) fn statements(&self) -> Vec<Road> {
+        let c = self.collection;
+        let list = || vec![self.statement()];
+        let update = || self.message(doc! { "update": c });
+        let modify = |name: &str| self.command(name, c, doc! { "query": { "_id": 1 }, "update": self.update.clone() });
+        let pipeline = vec![doc! { "$set": { "a": 77, "n": -5, "path": "," } }];
+        let session = || doc! { "lsid": { "id": fresh_uuid() }, "txnNumber": 1_i64 };
+        let with = |mut body: Document, fields: Document| {
+            body.extend(fields);
+            body
+        };
+        let retryable = with(doc! { "update": c, "updates": list() }, session());
+        let own = session();
+        let begun = with(
+            with(doc! { "update": c, "updates": list() }, own.clone()),
+            doc! { "startTransaction": true, "autocommit": false },
+        );
+        let committed = with(with(doc! { "commitTransaction": 1 }, own), doc! { "autocommit": false });
+        let unacknowledged = self.message(doc! { "update": c, "writeConcern": { "w": 0 } });
+        let bulk = doc! { "bulkWrite": 1, "nsInfo": [{ "ns": self.namespace("free") }, { "ns": self.namespace(c) }],
+        "ops": [{ "update": 1, "filter": { "_id": 1 }, "updateMods": self.update.clone() }] };
+        let explain = |inner: Document| doc! { "explain": inner, "verbosity": "executionStats" };
+        let symbol = Bson::Symbol(c.to_owned());
+        vec![
+            self.road("update, list in the body", true, Refused(REJECTED), doc! { "update": c, "updates": list() }),
+            self.sent("update, list as a section", true, Refused(REJECTED), update().sequence("updates", list())),
+            self.sent("update, section first", true, Refused(REJECTED), update().sequence_first("updates", list())),
+            self.road(
+                "update, unordered",
+                true,
+                Refused(REJECTED),
+                doc! { "update": c, "ordered": false, "updates": list() },
+            ),
+            self.road("findAndModify", true, Refused(REJECTED), modify("findAndModify")),
+            self.road("findandmodify", true, Refused(REJECTED), modify("findandmodify")),
+            self.road(
+                "update by pipeline",
+                true,
+                Refused(REJECTED),
+                doc! { "update": c, "updates": [{ "q": { "_id": 1 }, "u": pipeline.clone() }] },
+            ),
+            self.road(
+                "findAndModify by pipeline",
+                true,
+                Refused(REJECTED),
+                doc! { "findAndModify": c, "query": { "_id": 1 }, "update": pipeline },
+            ),
+            self.road("retryable update", true, Refused(REJECTED), retryable),
+            Road {
+                steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
+                name: "transaction",
+                leads_there: true,
+                becomes: Refused(REJECTED),
+            },
+            self.sent("w: 0", true, Silent, unacknowledged.sequence("updates", list()).flags(MORE_TO_COME)),
+            self.on_admin("bulkWrite", false, Refused(REJECTED), bulk),
+            self.road("explain of an update", false, Dead, explain(doc! { "update": c, "updates": list() })),
+            self.road("explain of findAndModify", false, Dead, explain(modify("findAndModify"))),
+            self.road("update, name as symbol", true, Refused(REJECTED), doc! { "update": symbol, "updates": list() }),
+            self.road(
+                "update by UUID",
+                false,
+                Refused(UNREADABLE),
+                doc! { "update": self.uuid.clone(), "updates": list() },
+            ),
+            self.road(
+                "findAndModify by UUID",
+                false,
+                Refused(UNREADABLE),
+                doc! { "findAndModify": self.uuid.clone(), "query": {}, "update": self.update.clone() },
+            ),
+            self.road("update, NUL in the name", false, Dead, doc! { "update": format!("{c}\0"), "updates": list() }),
+            self.invalid("update, name that is no UTF-8", doc! { "update": format!("{c}~"), "updates": list() }),
+            self.invalid("findAndModify, name that is no UTF-8", modify("findAndModify~")),
+            self.road("update, other case", false, Dead, doc! { "update": c.to_uppercase(), "updates": list() }),
+            self.road(
+                "update, the database in the name",
+                false,
+                Dead,
+                doc! { "update": self.namespace(c), "updates": list() },
+            ),
+            self.road("update of a view", false, Dead, doc! { "update": "view", "updates": list() }),
+            self.road(
+                "findAndModify of a view",
+                false,
+                Dead,
+                doc! { "findAndModify": "view", "query": {}, "update": self.update.clone() },
+            ),
+            self.road("Update", false, Refused(REJECTED), doc! { "Update": c, "updates": list() }),
+            self.road("clusterUpdate", false, Refused(REJECTED), doc! { "clusterUpdate": c, "updates": list() }),
+        ]
+    }
+
+    /// Outputs of aggregations and mapReduce.
+    pub(super) fn outputs(&self) -> Vec<Road> {
+        let (c, db) = (self.collection, self.database.as_str());
+        let stages = |stages: Vec<Document>| doc! { "aggregate": "source", "pipeline": stages, "cursor": {} };
+        let stage = |stage: Document| stages(vec![stage]);
+        let place = || doc! { "db": db, "coll": c };
+        let elsewhere = |stage: Document| {
+            self.on(&self.elsewhere(), doc! { "aggregate": "source", "pipeline": [stage], "cursor": {} })
+        };
+        let nested = || vec![doc! { "$merge": c }];
+        let reduce = |out: Bson| {
+            doc! { "mapReduce": "source", "map": "function() { emit(this._id, 1) }", "reduce": "function() { return 1 }", "out": out }
+        };
+        let out = |action: &str| Bson::from(doc! { action: c });
+        let into_db = |action: &str| Bson::from(doc! { action: c, "db": db });
+        let merge = || stage(doc! { "$merge": c });
+        let explained = |mut aggregate: Document| {
+            aggregate.insert("explain", true);
+            aggregate
+        };
+        let sectioned = |body: Document| self.message(body);
+        let unfinished = || doc! { "aggregate": "source", "cursor": {} };
+        vec![
+            self.road("$out: string", true, Refused(REJECTED), stage(doc! { "$out": c })),
+            self.road("$out: {db, coll}", true, Refused(REJECTED), stage(doc! { "$out": place() })),
+            self.sent("$out from another database", true, Refused(REJECTED), elsewhere(doc! { "$out": place() })),
+            self.road("$out: symbol", false, Refused(REJECTED), stage(doc! { "$out": Bson::Symbol(c.to_owned()) })),
+            self.road("$merge: string", true, Refused(REJECTED), merge()),
+            self.road("$merge: {into}", true, Refused(REJECTED), stage(doc! { "$merge": { "into": c, "whenMatched": "replace" } })),
+            self.road("$merge: {into: {coll}}", true, Refused(REJECTED), stage(doc! { "$merge": { "into": { "coll": c } } })),
+            self.road("$merge: {into: {db, coll}}", true, Refused(REJECTED), stage(doc! { "$merge": { "into": place() } })),
+            self.sent("$merge from another database", true, Refused(REJECTED), elsewhere(doc! { "$merge": { "into": place() } })),
+            self.road("$merge after $documents", true, Refused(REJECTED),
+                doc! { "aggregate": 1, "cursor": {}, "pipeline": [{ "$documents": [{ "_id": 1, "stolen": true }] }, { "$merge": c }] }),
+            self.road("$merge in $facet", false, Refused(REJECTED), stage(doc! { "$facet": { "x": nested() } })),
+            self.road("$merge in $lookup", false, Refused(REJECTED), stage(doc! { "$lookup": { "from": "source", "as": "x", "pipeline": nested() } })),
+            self.road("$merge in $unionWith", false, Refused(REJECTED), stage(doc! { "$unionWith": { "coll": "source", "pipeline": nested() } })),
+            self.road("$merge, explain: true", false, Refused(REJECTED), explained(merge())),
+            self.road("explain of $merge", false, Dead, doc! { "explain": merge(), "verbosity": "executionStats" }),
+            self.road("view with $merge", false, Dead, doc! { "create": "merging", "viewOn": "source", "pipeline": nested() }),
+            self.road("$merge into a view", false, Dead, stage(doc! { "$merge": "view" })),
+            self.road("$out onto a view", false, Dead, stage(doc! { "$out": "view" })),
+            self.sent("pipeline as a section", false, Refused(REJECTED), sectioned(unfinished()).sequence("pipeline", nested())),
+            self.sent("pipeline as the first section", false, Refused(REJECTED), sectioned(unfinished()).sequence_first("pipeline", nested())),
+            self.road("clusterAggregate", false, Refused(REJECTED), doc! { "clusterAggregate": "source", "pipeline": nested(), "cursor": {} }),
+            self.road("mapReduce, out: string", true, Refused(REJECTED), reduce(c.into())),
+            self.road("mapReduce, out: {replace}", true, Refused(REJECTED), reduce(out("replace"))),
+            self.road("mapReduce, out: {merge}", true, Refused(REJECTED), reduce(out("merge"))),
+            self.road("mapReduce, out: {reduce}", true, Refused(REJECTED), reduce(out("reduce"))),
+            self.road("mapReduce, out: {replace, db}", true, Refused(REJECTED), reduce(into_db("replace"))),
+            self.sent("mapReduce from another database", true, Refused(REJECTED), self.on(&self.elsewhere(), reduce(into_db("merge")))),
+            self.road("mapReduce, two outs", false, Dead, reduce(doc! { "replace": "other", "merge": c }.into())),
+            self.road("mapReduce, inline and out", false, Dead, reduce(doc! { "inline": 0, "merge": c }.into())),
+            self.road("explain of mapReduce", false, Dead, doc! { "explain": reduce(c.into()), "verbosity": "executionStats" }),
+        ]
+    }
+
+    /// Commands about whole collections, and the servers' own.
+    pub(super) fn administration(&self) -> Vec<Road> {
+        let c = self.collection;
+        let ns = |collection: &str| self.namespace(collection);
+        let insert = || doc! { "op": "i", "ns": ns(c), "o": { "_id": 9 } };
+        let nested = |operations: Vec<Document>| doc! { "op": "c", "ns": ns("$cmd"), "o": { "applyOps": operations } };
+        let by_uuid = doc! { "op": "i", "ns": ns(c), "ui": self.uuid.clone(), "o": { "_id": 9 } };
+        let inner =
+            || doc! { "dbName": &self.database, "command": { "delete": c, "deletes": [{ "q": {}, "limit": 0 }] } };
+        let scan = doc! { "cscan": { "args": { "direction": 1 } } };
+        let stage = doc! { "delete": { "args": { "node": scan, "isMulti": true } } };
+        vec![
+            self.on_admin("renameCollection onto", true, Refused(REJECTED), doc! { "renameCollection": ns("source"), "to": ns(c), "dropTarget": true }),
+            self.on_admin("renameCollection from", true, Refused(REJECTED), doc! { "renameCollection": ns(c), "to": ns("gone"), "dropTarget": true }),
+            self.on_admin("renameCollection from another database", true, Refused(REJECTED),
+                doc! { "renameCollection": format!("{}.source", self.elsewhere()), "to": ns(c), "dropTarget": true }),
+            self.on_admin("internalRenameIfOptionsAndIndexesMatch", false, Refused(REJECTED),
+                doc! { "internalRenameIfOptionsAndIndexesMatch": 1, "from": ns("source"), "to": ns(c), "indexes": [], "collectionOptions": {} }),
+            self.on_admin("_shardsvrRenameCollection", false, Refused(REJECTED), doc! { "_shardsvrRenameCollection": ns("source"), "to": ns(c) }),
+            self.on_admin("_recvChunkStart", false, Refused(REJECTED), doc! { "_recvChunkStart": ns(c) }),
+            self.road("cloneCollectionAsCapped", false, Refused(REJECTED), doc! { "cloneCollectionAsCapped": "source", "toCollection": c, "size": 4096 }),
+            self.road("convertToCapped", false, Refused(REJECTED), doc! { "convertToCapped": c, "size": 4096 }),
+            self.road("emptycapped", true, Refused(REJECTED), doc! { "emptycapped": c }),
+            self.road("captrunc", false, Refused(REJECTED), doc! { "captrunc": c, "n": 1 }),
+            self.road("godinsert", true, Refused(REJECTED), doc! { "godinsert": c, "obj": { "_id": 9 } }),
+            self.road("stageDebug", true, Refused(REJECTED), doc! { "stageDebug": { "collection": c, "plan": stage } }),
+            self.on_admin("testInternalTransactions", true, Refused(REJECTED), doc! { "testInternalTransactions": 1, "commandInfos": [inner()] }),
+            self.sent("testInternalTransactions, list as a section", false, Refused(REJECTED),
+                self.on("admin", doc! { "testInternalTransactions": 1 }).sequence("commandInfos", vec![inner()])),
+            self.road("applyOps", true, Refused(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps on admin", true, Refused(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps, update", true, Refused(REJECTED),
+                doc! { "applyOps": [{ "op": "u", "ns": ns(c), "o2": { "_id": 1 }, "o": { "_id": 1, "z": 1 } }] }),
+            self.on_admin("applyOps, delete", true, Refused(REJECTED), doc! { "applyOps": [{ "op": "d", "ns": ns(c), "o": { "_id": 1 } }] }),
+            self.on_admin("applyOps by UUID", true, Refused(REJECTED), doc! { "applyOps": [by_uuid] }),
+            self.on_admin("applyOps, drop", true, Refused(REJECTED), doc! { "applyOps": [{ "op": "c", "ns": ns("$cmd"), "o": { "drop": c } }] }),
+            self.on_admin("applyOps, nested", true, Refused(REJECTED), doc! { "applyOps": [nested(vec![insert()])] }),
+            self.on_admin("applyOps, nested twice", true, Refused(REJECTED), doc! { "applyOps": [nested(vec![nested(vec![insert()])])] }),
+            self.road("a command of tomorrow", false, Refused(REJECTED), doc! { "overwrite": 1, "where": [{ "into": c }] }),
+            self.on_admin("a command of tomorrow on admin", false, Refused(REJECTED), doc! { "overwrite": { "ns": ns(c) } }),
+        ]
+    }
+
+    /// Messages of the wire protocol before OP_MSG.
+    pub(super) fn legacy(&self) -> Vec<Road> {
+        let name = self.namespace(self.collection);
+        let document = |document: &Document| document.to_vec().unwrap();
+        let prefix = [&[0; 4][..], name.as_bytes(), &[0]].concat();
+        let frame =
+            |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
+        let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
+        let road = |name, becomes, frame| Road { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
+        let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
+        vec![
+            road("OP_INSERT", Closed, frame(2002, &[&prefix, &document(&doc! { "_id": 9 })])),
+            road("OP_UPDATE", Closed, frame(2001, &[&prefix, &zero, &one, &document(&self.update)])),
+            road("OP_DELETE", Closed, frame(2006, &[&prefix, &zero, &one])),
+            road("OP_QUERY", Refused(352), Frame::query(5, &self.namespace("$cmd"), &insert)),
+        ]
+    }
+}
+
+/// Another database, with a collection `source` too.
+pub(super) fn elsewhere(database: &str) -> String {
+    format!("{database}_elsewhere")
+}
+
+pub(super) fn fresh_uuid() -> Bson {
+    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: [number.to_le_bytes(), [7; 8]].concat() })
+}
+
+/// What came back.
+#[derive(Debug)]
+enum Answer {
+    Replies(Vec<Document>),
+    Silent,
+    Closed,
+}
+
+fn walk(client: &mut Client, address: &str, road: &Road) -> Answer {
+    let mut replies = Vec::new();
+    for sent in &road.steps {
+        match sent {
+            Sent::Message(message) => {
+                client.send(message);
+                if message.flags & MORE_TO_COME != 0 {
+                    // What comes after it is answered when it is done.
+                    client.command("admin", doc! { "ping": 1 });
+                    return Answer::Silent;
+                }
+            }
+            Sent::Frame(frame) => client.send_bytes(&frame.to_bytes()),
+        }
+        match client.receive_within(SOON).unwrap() {
+            // The server's answer may quote bytes that are no UTF-8.
+            Some(_) if road.becomes == Dead => {}
+            Some(frame) if frame.op_code == super::support::frame::OP_REPLY => replies.push(frame.reply_document()),
+            Some(frame) => replies.push(Message::parse(&frame).body().clone()),
+            None => {
+                *client = Client::connect(address);
+                return Answer::Closed;
+            }
+        }
+    }
+    Answer::Replies(replies)
+}
+
+fn check(road: &Road, collection: &str, answer: &Answer) {
+    let name = road.name;
+    match (road.becomes, answer) {
+        (Dead, Answer::Replies(_)) | (Silent, Answer::Silent) | (Closed, Answer::Closed) => {}
+        (Refused(code), Answer::Replies(replies)) => {
+            let errors = errors(&replies[0]);
+            let explained = |(found, text): &(i32, String)| *found == code && text.contains("docward");
+            assert!(!errors.is_empty() && errors.iter().all(explained), "{name} on {collection}: {replies:?}");
+            let info = replies[0].get_document("errInfo").and_then(|info| info.get_document("docward"));
+            if let Ok(info) = info {
+                assert_eq!(info.get_str("rule").unwrap(), collection, "{name}: {replies:?}");
+            }
+        }
+        (expected, answer) => panic!("{name} on {collection}: {answer:?} instead of {expected:?}"),
+    }
+}
+
+/// Everything anew, as before every walk that may lead there.
+fn prepare(setting: &mut Setting, collection: &str) {
+    setting.seed("source", vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 3 }]);
+    setting.seed(collection, stored());
+    let insert = doc! { "insert": "source", "documents": [{ "_id": 1, "stolen": true }] };
+    setting.direct.command(&elsewhere(&setting.database), insert);
+    setting.direct.command(&setting.database, doc! { "drop": "view" });
+    let view = doc! { "create": "view", "viewOn": collection, "pipeline": [] };
+    setting.direct.command(&setting.database, view);
+}
+
+pub(super) fn uuid_of(setting: &mut Setting, collection: &str) -> Bson {
+    setting.info(collection).get_document("info").unwrap().get("uuid").unwrap().clone()
+}
+
+/// Walks roads to a collection: directly if asked, to see where they lead, and then through docward.
+fn walk_all(setting: &mut Setting, guard: &Guard, directly: bool, roads: fn(&Goal) -> Vec<Road>) -> usize {
+    let (database, collection) = (setting.database.clone(), guard.collection);
+    let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+    prepare(setting, collection);
+    let count = roads(&goal(Bson::Null)).len();
+    for index in 0..if directly { count } else { 0 } {
+        prepare(setting, collection);
+        let road = roads(&goal(uuid_of(setting, collection))).swap_remove(index);
+        let answer = walk(&mut setting.direct, &Mongod::shared().address(), &road);
+        let changed = setting.stored(collection) != stored();
+        assert_eq!(changed, road.leads_there, "{} directly on {collection}: {answer:?}", road.name);
+    }
+    prepare(setting, collection);
+    let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
+    for road in roads(&goal(uuid)) {
+        let answer = walk(&mut setting.through, &docward().address(), &road);
+        check(&road, collection, &answer);
+        assert_eq!(setting.stored(collection), stored(), "{} changed {collection}", road.name);
+        assert_eq!(setting.info(collection), info, "{} changed {collection}", road.name);
+    }
+    count
+}
+
+#[test]
+fn statements_are_judged_in_every_command_and_shape() {
+    let mut setting = Setting::new();
+    for guard in guards() {
+        walk_all(&mut setting, &guard, true, Goal::statements);
+    }
+}
+
+#[test]
+fn outputs_do_not_reach_a_guarded_collection() {
+    let mut setting = Setting::new();
+    for (index, guard) in guards().iter().enumerate() {
+        walk_all(&mut setting, guard, index == 0, Goal::outputs);
+    }
+}
+
+#[test]
+fn no_command_about_collections_reaches_a_guarded_one() {
+    let mut setting = Setting::new();
+    for (index, guard) in guards().iter().enumerate() {
+        walk_all(&mut setting, guard, index == 0, Goal::administration);
+        walk_all(&mut setting, guard, index == 0, Goal::legacy);
+    }
+}
+
+/// The same commands lead there where nothing guards, or the rule says so: docward does not refuse by name.
+#[test]
+fn roads_are_open_where_no_rule_closes_them() {
+    let mut setting = Setting::new();
+    let database = setting.database.clone();
+    for collection in ["free", "allowing"] {
+        let guard = Guard { collection, update: doc! { "$set": { "a": 9 } } };
+        prepare(&mut setting, collection);
+        let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+        for roads in [Goal::outputs, Goal::administration] {
+            for index in 0..roads(&goal(Bson::Null)).len() {
+                prepare(&mut setting, collection);
+                let road = roads(&goal(uuid_of(&mut setting, collection))).swap_remove(index);
+                if !road.leads_there {
+                    continue;
+                }
+                let answer = walk(&mut setting.through, &docward().address(), &road);
+                // What cannot be told to be elsewhere is refused while other rules guard something.
+                let told = road.name.starts_with("applyOps")
+                    && !matches!(road.name, "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete");
+                let changed = setting.stored(collection) != stored();
+                assert_eq!(changed, !told, "{} on {collection}: {answer:?}", road.name);
+            }
+        }
+    }
+}
+
+/// Reads that could be of a collection whose reads are judged.
+#[test]
+fn a_read_by_uuid_does_not_walk_around_rules_about_reads() {
+    let mut setting = Setting::new();
+    for collection in ["hidden", "unread"] {
+        setting.seed(collection, vec![doc! { "_id": 1, "last_modified": 1 }]);
+        let uuid = uuid_of(&mut setting, collection);
+        let by_symbol = Bson::Symbol(collection.to_owned());
+        for (name, target) in ["find", "count", "distinct"].map(|name| (name, uuid.clone())) {
+            let command = doc! { name: target, "key": "last_modified" };
+            let command: Document = command.into_iter().filter(|(key, _)| key != "key" || name == "distinct").collect();
+            let reply = setting.through.command(&setting.database, command.clone());
+            let errors = errors(&reply);
+            assert_eq!(errors[0].0, REJECTED, "{command}: {reply}");
+            assert!(errors[0].1.contains("docward") && errors[0].1.contains("name it by a string"), "{reply}");
+        }
+        let reply = setting.through.command(&setting.database, doc! { "find": by_symbol });
+        match collection {
+            "unread" => assert_eq!(errors(&reply)[0].0, REJECTED, "{reply}"),
+            _ => assert!(!reply.to_string().contains("last_modified"), "{reply}"),
+        }
+    }
+}
