@@ -62,9 +62,13 @@ class Process:
 
 
 class Mongod(Process):
-    """A replica set named rs0 of one member, with failpoints enabled."""
+    """A replica set named rs0 of one member, with failpoints enabled.
 
-    def __init__(self):
+    `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it.
+    """
+
+    def __init__(self, cache=0.25):
+        self.cache = cache
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.uri = f"mongodb://{self.address}/?replicaSet=rs0"
@@ -83,7 +87,7 @@ class Mongod(Process):
             finder.stdout.strip(),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", folder, "--logpath", folder / "mongod.log"),
-            *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", str(self.cache)),
             *("--setParameter", "enableTestCommands=1"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
