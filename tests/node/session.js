@@ -22,8 +22,6 @@ const people = async (db, count = 5) => {
 
 const contents = (collection) => collection.find().sort({ _id: 1 }).toArray();
 
-const digest = (data) => createHash('sha256').update(data).digest('hex');
-
 // The server fails the next `times` commands of these names, and of this session's client only.
 const failNext = (client, times, data) =>
   client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: APP_NAME, ...data } });
@@ -102,7 +100,7 @@ const STEPS = {
 
   async bulk_write_of_more_than_one_message({ db }) {
     const collection = db.collection('many');
-    const filler = 'x'.repeat(1000);
+    const filler = 'x'.repeat(100);
     const operations = Array.from({ length: 100_001 }, (_, i) => ({ insertOne: { document: { _id: i, filler } } }));
     const result = await collection.bulkWrite(operations, { ordered: false });
     return [result.insertedCount, await collection.countDocuments()];
@@ -236,7 +234,7 @@ const STEPS = {
       stream.on('error', reject);
       stream.on('change', (change) => seen.push(change) === 2 && resolve());
     });
-    await new Promise((resolve) => stream.once('init', resolve));
+    await new Promise((resolve) => stream.once('resumeTokenChanged', resolve)); // it is open
     await collection.insertOne({ _id: 1 });
     await collection.insertOne({ _id: 2 });
     await done;
@@ -283,7 +281,7 @@ const STEPS = {
 
   async large_results({ db }) {
     const collection = db.collection('large');
-    const documents = Array.from({ length: 20_000 }, (_, i) => ({ _id: i, filler: String(i).padStart(1000, '.') }));
+    const documents = Array.from({ length: 10_000 }, (_, i) => ({ _id: i, filler: String(i).padStart(1000, '.') }));
     await collection.insertMany(documents);
     await collection.insertOne({ _id: -1, text: 'x'.repeat(16_000_000) });
     const read = async (options) => {
@@ -295,7 +293,7 @@ const STEPS = {
       }
       return [count, hash.digest('hex')];
     };
-    return [await read({}), await read({ batchSize: 777 }), await read({ skip: 15_000, limit: 2000 })];
+    return [await read({}), await read({ batchSize: 777 }), await read({ skip: 5000, limit: 2000 })];
   },
 
   async abandoned_cursors({ db }) {
@@ -310,8 +308,9 @@ const STEPS = {
     return [first, error];
   },
 
-  async unacknowledged_writes({ client, db }) {
-    const collection = (await people(db)).withWriteConcern({ w: 0 });
+  async unacknowledged_writes({ db, observer }) {
+    await people(db);
+    const collection = db.collection('people', { writeConcern: { w: 0 } });
     const results = [
       await collection.insertOne({ _id: 1 }), // a duplicate, which nobody hears of
       await collection.insertMany([{ _id: 50 }, { _id: 51 }]),
@@ -319,10 +318,10 @@ const STEPS = {
       await collection.deleteOne({ _id: 0 }),
       await collection.bulkWrite([{ insertOne: { document: { _id: 60 } } }, { deleteOne: { filter: { _id: 2 } } }]),
     ].map(({ acknowledged, insertedCount }) => [acknowledged, insertedCount]);
-    // They may have gone on several connections; this waits for the last of them.
-    while ((await db.collection('people').countDocuments({ _id: { $in: [2, 60] } })) !== 1) await client.db('admin').command({ ping: 1 });
-    while (await db.collection('people').findOne({ _id: 2 })) await client.db('admin').command({ ping: 1 });
-    return [results, await db.collection('people').countDocuments()];
+    // They may have gone on several connections, in any order.
+    const stored = async () => (await contents(observer.collection('people'))).map(({ _id }) => _id);
+    while ((await stored()).join() !== '1,3,4,50,51,60');
+    return [results, await stored()];
   },
 
   async aggregation({ db }) {
@@ -365,15 +364,14 @@ const STEPS = {
     ];
   },
 
-  async two_hundred_at_once({ db }) {
-    const collection = await people(db, 200);
-    const found = await Promise.all(Array.from({ length: 200 }, (_, i) => collection.findOne({ _id: i })));
-    return digest(BSON.serialize({ found }));
+  async two_hundred_at_once({ db, observer }) {
+    await people(db, 200);
+    return Promise.all(Array.from({ length: 200 }, (_, i) => observer.collection('people').findOne({ _id: i })));
   },
 
   async what_the_driver_knows_of_the_servers({ client }) {
     const { type, setName, servers } = client.topology.description;
-    const known = [...servers.values()].map(({ address, type, hosts, me, primary, compressors }) => ({ address, type, hosts, me, primary }));
+    const known = [...servers.values()].map(({ address, type, hosts, me, primary }) => ({ address, type, hosts, me, primary }));
     return { type, setName, known };
   },
 };
@@ -388,8 +386,7 @@ class Recorder {
     });
     client.on('commandSucceeded', ({ requestId, commandName, reply }) => {
       if (this.waiting.delete(requestId)) return;
-      // The failpoint's reply counts all its uses since mongod started.
-      this.replies.push([commandName, commandName === 'configureFailPoint' ? reply.ok : reply]);
+      this.replies.push([commandName, comparable(commandName, reply)]);
     });
     client.on('commandFailed', ({ requestId, commandName, failure: error }) => {
       if (!this.waiting.delete(requestId)) this.replies.push([commandName, failure(error)]);
@@ -399,6 +396,14 @@ class Recorder {
   take() {
     return this.replies.splice(0);
   }
+}
+
+function comparable(commandName, reply) {
+  // The rest counts all uses of the failpoint since mongod started.
+  if (commandName === 'configureFailPoint') return reply.ok;
+  // In the order of a hash table.
+  if (commandName === 'listCollections') return reply.cursor.firstBatch.map(({ name }) => name).sort();
+  return reply;
 }
 
 // All that an application can ask of an error, but for texts about the way a connection was lost.
@@ -415,17 +420,20 @@ async function main() {
   const client = new MongoClient(uri, { appName: APP_NAME, monitorCommands: true, heartbeatFrequencyMS: 500 });
   const recorder = new Recorder(client);
   const db = client.db(databaseName);
+  // For what a step looks at more or less often, and so not among the replies.
+  const unrecorded = new MongoClient(uri);
+  const observer = unrecorded.db(databaseName);
   for (const [step, run] of Object.entries(STEPS)) {
     await db.dropDatabase();
     recorder.take();
-    const outcome = await run({ client, db }).then(
+    const outcome = await run({ client, db, observer }).then(
       (result) => ({ result }),
       (error) => ({ error: error.name.startsWith('Mongo') ? failure(error) : String(error.stack) }),
     );
     console.log(BSON.EJSON.stringify({ step, outcome: plain(outcome), replies: plain(recorder.take()) }, { relaxed: false }));
   }
   await db.dropDatabase();
-  await client.close();
+  await Promise.all([client.close(), unrecorded.close()]);
 }
 
 // Results of writes are objects of classes; their own fields are what counts.

@@ -80,11 +80,8 @@ class Mongod(Process):
             raise
 
     def _command(self, folder):
-        finder = subprocess.run(
-            [REPOSITORY / "scripts/mongod.sh"], check=True, stdout=subprocess.PIPE, text=True
-        )
         return [
-            finder.stdout.strip(),
+            script_output("mongod.sh"),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", folder, "--logpath", folder / "mongod.log"),
             *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", str(self.cache)),
@@ -164,6 +161,13 @@ class Docward(Process):
             alarm.cancel()
         self._logger.join()
         raise RuntimeError("\n".join(["docward did not start:", *self.log]))
+
+
+def script_output(name):
+    """What a script of scripts/ prints: the path of something that it fetches if need be."""
+    script = REPOSITORY / "scripts" / name
+    done = subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 def free_port():

@@ -61,7 +61,7 @@ def run(road, tests, folder, compressors=None):
     with open(folder / f"{road.name}.log", "w") as log:
         child = subprocess.Popen(
             [sys.executable, *_pytest_arguments(), *tests],
-            cwd=_suite_folder(),
+            cwd=servers.script_output("pymongo-suite.sh"),
             env=_environment(road, into, compressors),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -114,13 +114,6 @@ def _pytest_arguments():
         *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default", *LEFT_OUT),
         *(f"--timeout={TEST_TIMEOUT}", "--tb=short"),
     ]
-
-
-def _suite_folder():
-    finder = subprocess.run(
-        [servers.REPOSITORY / "scripts/pymongo-suite.sh"], check=True, stdout=subprocess.PIPE, text=True
-    )
-    return finder.stdout.strip()
 
 
 def _environment(road, into, compressors):
