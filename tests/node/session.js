@@ -12,6 +12,7 @@ const { text, buffer } = require('node:stream/consumers');
 const { BSON, GridFSBucket, MongoClient } = require('mongodb');
 
 const APP_NAME = 'node-session';
+const LARGE = 100_000; // bytes of a batch from which on only its digest is printed
 const [uri, databaseName] = process.argv.slice(2);
 
 const people = async (db, count = 5) => {
@@ -403,7 +404,9 @@ function comparable(commandName, reply) {
   if (commandName === 'configureFailPoint') return reply.ok;
   // In the order of a hash table.
   if (commandName === 'listCollections') return reply.cursor.firstBatch.map(({ name }) => name).sort();
-  return reply;
+  const batch = reply.cursor?.firstBatch ?? reply.cursor?.nextBatch ?? [];
+  if (BSON.calculateObjectSize(batch) < LARGE) return reply;
+  return [batch.length, createHash('sha256').update(BSON.serialize(batch)).digest('hex')];
 }
 
 // All that an application can ask of an error, but for texts about the way a connection was lost.

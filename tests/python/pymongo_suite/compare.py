@@ -8,7 +8,7 @@ class Difference:
     test: str
     direct: object  # Result
     through: object  # Result, or None when the test did not end
-    reason: str = ""  # why docward cannot do otherwise
+    reason: str  # why docward cannot do otherwise, or empty
 
     @property
     def breaks(self):
@@ -34,17 +34,31 @@ def differences(direct, through, explained):
     return found
 
 
-def not_needed(direct, through, explained):
-    """Explanations of which no test of these runs has need."""
-    differing = {each.test for each in differences(direct, through, {})}
-    return [pattern for pattern in explained if not any(_matches(test, pattern) for test in differing)]
+def matching(tests, pattern):
+    return [test for test in tests if _matches(test, pattern)]
 
 
-def by_chance(test, rounds):
-    """Whether further runs, pairs of direct and through, say that docward was not the cause of a difference."""
-    pairs = [(direct.get(test), through.get(test)) for direct, through in rounds]
-    right = [through is not None and through.outcome != "failed" for _, through in pairs]
-    return all(right) or any(direct is not None and direct.outcome == "failed" for direct, _ in pairs)
+def not_needed(differing, explained):
+    """Explanations of which no differing test has need."""
+    return [pattern for pattern in explained if not matching(differing, pattern)]
+
+
+def by_chance(test, expected, rounds):
+    """Whether further runs say that docward itself is not the cause of a difference.
+
+    `expected` is the outcome of the direct run; each round has the results of a direct run, of one through
+    docward, and of one through a docward without its worker.
+    """
+    seen = [[results[test].outcome if test in results else None for results in each] for each in rounds]
+    direct, through, alone = (list(outcomes) for outcomes in zip(*seen))
+    return any(outcome != expected for outcome in direct) or (
+        expected in through and all(outcome == expected for outcome in alone)
+    )
+
+
+def holds_alone(test, expected, rounds):
+    """Whether the test ended as `expected` in every further run through a docward without its worker."""
+    return all(test in alone and alone[test].outcome == expected for _, _, alone in rounds)
 
 
 def counts(results):
