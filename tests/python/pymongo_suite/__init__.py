@@ -23,3 +23,16 @@ CORE = [
     "test/test_transactions.py",
     "test/test_transactions_unified.py",
 ]
+
+# Tests of CORE that wait for ten seconds and more, most of them for a server that is not there.
+SLOW = [
+    "test/test_retryable_reads.py::TestRetryableReads::test_backoff_is_not_applied_for_non_overload_errors",
+    "test/test_retryable_reads.py::TestRetryableReads::test_overload_then_nonoverload_retries_increased_reads",
+    "test/test_retryable_writes.py::TestErrorPropagationAfterEncounteringMultipleErrors",
+    "test/test_transactions_unified.py::TestUnifiedReadPref::test_secondary_readPreference",
+    "test/test_transactions_unified.py::TestUnifiedRunCommand::test_run_command_fails_with_explicit_secondary_read_preference",
+    "test/test_transactions_unified.py::TestUnifiedRunCommand::test_run_command_fails_with_secondary_read_preference_from_transaction_options",
+]
+
+# What is run once more by a driver that compresses.
+COMPRESSED = ["test/test_bulk.py", "test/test_cursor.py", "test/test_gridfs_bucket.py"]

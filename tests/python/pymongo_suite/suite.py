@@ -52,8 +52,8 @@ class Road:
         self.mongod.close()
 
 
-def run(road, tests, folder, compressors=None):
-    """Runs `tests` (files or ids of the suite) and returns their results by id.
+def run(road, tests, folder, compressors=None, without=()):
+    """Runs `tests` (files or ids of the suite), but not those `without`, and returns their results by id.
 
     The record and what pytest printed stay in `folder`, in files named after the road.
     """
@@ -62,7 +62,7 @@ def run(road, tests, folder, compressors=None):
     into.unlink(missing_ok=True)
     with open(folder / f"{road.name}.log", "w") as log:
         child = subprocess.Popen(
-            [sys.executable, *_pytest_arguments(), *tests],
+            [sys.executable, *_pytest_arguments(), *(f"--deselect={each}" for each in without), *tests],
             cwd=servers.script_output("pymongo-suite.sh"),
             env=_environment(road, into, compressors),
             stdin=subprocess.DEVNULL,
