@@ -13,6 +13,10 @@ run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C re
 test: ## run all tests; fetches the mongod, mongosh and Python packages they need
 	@scripts/test.sh
 
+.PHONY: compat
+compat: ## run pymongo's own test suite directly and through docward, and say what differs
+	@scripts/compat.sh
+
 .PHONY: bench
 bench: ## measure the cost per message and the throughput beside a direct connection
 	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench

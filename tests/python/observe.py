@@ -42,7 +42,8 @@ VOLATILE_NUMBERS = {
     "optimizationTimeMillis",
 }
 CURSOR_IDS = {"cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"}
-TOKENS = {"_data", "signature", "you"}  # `you` is what whatsmyuri answers
+# `you` is what whatsmyuri answers, `slots` the state of a plan, with the time, in the order of a hash table.
+TOKENS = {"_data", "signature", "you", "slots"}
 TEXT_PATTERNS = [
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"<uuid> - [A-Za-z0-9+/=]{44} - [A-Za-z0-9+/=]* -"), "<session>"),

@@ -62,9 +62,13 @@ class Process:
 
 
 class Mongod(Process):
-    """A replica set named rs0 of one member, with failpoints enabled."""
+    """A replica set named rs0 of one member, with failpoints enabled.
 
-    def __init__(self):
+    `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it.
+    """
+
+    def __init__(self, cache=0.25):
+        self.cache = cache
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.uri = f"mongodb://{self.address}/?replicaSet=rs0"
@@ -76,14 +80,11 @@ class Mongod(Process):
             raise
 
     def _command(self, folder):
-        finder = subprocess.run(
-            [REPOSITORY / "scripts/mongod.sh"], check=True, stdout=subprocess.PIPE, text=True
-        )
         return [
-            finder.stdout.strip(),
+            script_output("mongod.sh"),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", folder, "--logpath", folder / "mongod.log"),
-            *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", "0.25"),
+            *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", str(self.cache)),
             *("--setParameter", "enableTestCommands=1"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
@@ -160,6 +161,13 @@ class Docward(Process):
             alarm.cancel()
         self._logger.join()
         raise RuntimeError("\n".join(["docward did not start:", *self.log]))
+
+
+def script_output(name):
+    """What a script of scripts/ prints: the path of something that it fetches if need be."""
+    script = REPOSITORY / "scripts" / name
+    done = subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 def free_port():

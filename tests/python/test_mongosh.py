@@ -60,9 +60,7 @@ print("END");
 
 def run_in_mongosh(uri, scripts):
     """The printed answers of all scripts, in their order."""
-    mongosh = os.environ.get("MONGOSH") or subprocess.run(
-        [servers.REPOSITORY / "scripts/mongosh.sh"], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
+    mongosh = os.environ.get("MONGOSH") or servers.script_output("mongosh.sh")
     program = "".join(PROGRAM.replace("SCRIPT", each).replace("END", END) for each in scripts)
     done = subprocess.run(
         [mongosh, "--quiet", "--norc", uri, "--eval", program],

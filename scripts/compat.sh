@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# What `make compat` does: runs pymongo's own test suite directly at a mongod and through
+# docward, and says what differs. Arguments are passed on, for example
+# `scripts/compat.sh test/test_cursor.py` for a part of the suite.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+MONGOD=$(scripts/mongod.sh)
+PYTHON=$(scripts/python-env.sh)
+scripts/pymongo-suite.sh >/dev/null
+cargo build
+
+target=$(scripts/target-folder.sh)
+DOCWARD_BIN="$target/debug/docward"
+PYTHONPATH="$PWD/tests/python"
+export MONGOD DOCWARD_BIN PYTHONPATH
+exec "$PYTHON" -m pymongo_suite --results "$target/compat" "$@"

@@ -1,0 +1,102 @@
+"""`make compat`: the whole suite, or the given files or tests of it, on both roads, and what differs.
+
+Ends with 1 if a test passes directly and not through docward without an explanation.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from . import compare, suite
+from .explained import EXPLAINED
+
+ROUNDS = 3  # how often tests with two outcomes are run again on every road
+PROGRESS = 60  # seconds
+
+
+def main():
+    arguments = parse_arguments()
+    shutil.rmtree(arguments.results, ignore_errors=True)
+    started = time.monotonic()
+    with ExitStack() as stack:
+        roads = [
+            stack.enter_context(closing(suite.Road(name, rules)))
+            for name, rules in (
+                ("directly", None),
+                ("through-docward", suite.unrelated_rules()),
+                ("without-worker", suite.unrelated_rules(without=["copies"])),
+            )
+        ]
+        direct, through = run_both(roads[:2], arguments)
+        doubtful = [each.test for each in compare.differences(direct, through, {})]
+        rounds = run_again(roads, doubtful, arguments)
+        broken = [line for road in roads[1:] for line in road.docward.log if "panicked" in line]
+        (arguments.results / "docward.log").write_text("\n".join(roads[1].docward.log))
+    by_chance = [test for test in doubtful if compare.by_chance(test, direct[test].outcome, rounds)]
+    believed = {
+        pattern: reason
+        for pattern, reason in EXPLAINED.items()
+        if all(compare.holds_alone(test, direct[test].outcome, rounds) for test in compare.matching(doubtful, pattern))
+    }
+    found = [each for each in compare.differences(direct, through, believed) if each.test not in by_chance]
+    report(direct, through, found, by_chance)
+    if arguments.tests == ["test"]:
+        for pattern in compare.not_needed(doubtful, EXPLAINED):
+            print(f"\nexplained.py has {pattern}, which made no difference this time")
+    for line in broken:
+        print(f"\ndocward panicked: {line}")
+    print(f"\n{(time.monotonic() - started) / 60:.1f} minutes; logs are in {arguments.results}")
+    return 1 if broken or any(each.breaks for each in found) else 0
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="make compat", description=__doc__)
+    parser.add_argument("--results", type=Path, required=True, help="a folder for logs")
+    parser.add_argument("--compressors", help="what the driver offers, for example zlib,zstd")
+    parser.add_argument("tests", nargs="*", default=["test"])
+    return parser.parse_args()
+
+
+def run_both(roads, arguments):
+    """Both at the same time: most tests wait for something more than they compute."""
+    with ThreadPoolExecutor(len(roads)) as pool:
+        runs = [
+            pool.submit(suite.run, road, arguments.tests, arguments.results, arguments.compressors)
+            for road in roads
+        ]
+        while wait(runs, timeout=PROGRESS).not_done:
+            done = (f"{len(suite.read(suite.record(road, arguments.results)))} {road.name}" for road in roads)
+            print(f"tests so far: {', '.join(done)}", flush=True)
+        return [run.result() for run in runs]
+
+
+def run_again(roads, tests, arguments):
+    """Runs tests that ended differently again, one road after the other; the results of each round."""
+    if not tests:
+        return []
+    print(f"running {len(tests)} tests again that ended differently", flush=True)
+    folders = [arguments.results / f"again-{number}" for number in range(1, ROUNDS + 1)]
+    return [[suite.run(road, tests, folder, arguments.compressors) for road in roads] for folder in folders]
+
+
+def report(direct, through, found, by_chance):
+    for name, results in (("directly", direct), ("through docward", through)):
+        numbers = ", ".join(f"{count} {outcome}" for outcome, count in compare.counts(results).items())
+        seconds = sum(result.seconds for result in results.values())
+        print(f"{name:16} {len(results)} tests: {numbers} ({seconds:.0f} s)")
+    for title, chosen in (
+        ("pass directly and not through docward", [each for each in found if each.breaks]),
+        ("differ, and are explained", [each for each in found if each.reason]),
+        ("differ, and do not pass directly", [each for each in found if not each.breaks and not each.reason]),
+        ("ended differently by chance, as further runs say", by_chance),
+    ):
+        print(f"\n{len(chosen)} tests {title}")
+        for each in chosen:
+            print(f"  {each}")
+
+
+sys.exit(main())

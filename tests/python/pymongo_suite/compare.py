@@ -1,0 +1,76 @@
+"""What two runs of the suite say about docward, as numbers, differences and text. No processes here."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Difference:
+    test: str
+    direct: object  # Result
+    through: object  # Result, or None when the test did not end
+    reason: str  # why docward cannot do otherwise, or empty
+
+    @property
+    def breaks(self):
+        """Whether docward takes something away for which there is no reason."""
+        return self.direct.outcome == "passed" and not self.reason
+
+    def __str__(self):
+        through = self.through.outcome if self.through else "missing"
+        head = f"{self.test}: {self.direct.outcome} directly, {through} through docward"
+        if self.reason:
+            return f"{head}\n    explained: {self.reason}"
+        text = (self.through.text if self.through else "") or self.direct.text
+        return "\n".join([head, *(f"    {line}" for line in text.splitlines()[-25:])])
+
+
+def differences(direct, through, explained):
+    """Tests with another outcome through docward than directly. `explained` gives reasons."""
+    found = []
+    for test, result in direct.items():
+        other = through.get(test)
+        if other is None or other.outcome != result.outcome:
+            found.append(Difference(test, result, other, _reason(test, explained)))
+    return found
+
+
+def matching(tests, pattern):
+    return [test for test in tests if _matches(test, pattern)]
+
+
+def not_needed(differing, explained):
+    """Explanations of which no differing test has need."""
+    return [pattern for pattern in explained if not matching(differing, pattern)]
+
+
+def by_chance(test, expected, rounds):
+    """Whether further runs say that docward itself is not the cause of a difference.
+
+    `expected` is the outcome of the direct run; each round has the results of a direct run, of one through
+    docward, and of one through a docward without its worker.
+    """
+    seen = [[results[test].outcome if test in results else None for results in each] for each in rounds]
+    direct, through, alone = (list(outcomes) for outcomes in zip(*seen))
+    return any(outcome != expected for outcome in direct) or (
+        expected in through and all(outcome == expected for outcome in alone)
+    )
+
+
+def holds_alone(test, expected, rounds):
+    """Whether the test ended as `expected` in every further run through a docward without its worker."""
+    return all(test in alone and alone[test].outcome == expected for _, _, alone in rounds)
+
+
+def counts(results):
+    """`{"passed": 3, "skipped": 1, "failed": 0}`"""
+    outcomes = [result.outcome for result in results.values()]
+    return {outcome: outcomes.count(outcome) for outcome in ("passed", "skipped", "failed")}
+
+
+def _reason(test, explained):
+    return next((reason for pattern, reason in explained.items() if _matches(test, pattern)), "")
+
+
+def _matches(test, pattern):
+    """A pattern is an id, or the beginning of ids and a star."""
+    return test.startswith(pattern[:-1]) if pattern.endswith("*") else test == pattern

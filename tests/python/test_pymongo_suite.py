@@ -1,0 +1,57 @@
+"""What `make compat` concludes from the results of runs, without running anything."""
+
+import pytest
+
+from pymongo_suite import compare
+from pymongo_suite.suite import RULE_FILES, Result, unrelated_rules
+
+PASSED, FAILED, SKIPPED = (Result(outcome, 0.1, "") for outcome in ("passed", "failed", "skipped"))
+
+
+@pytest.mark.parametrize(
+    "direct, through, explained, breaks",
+    [
+        (PASSED, FAILED, {}, [True]),
+        (PASSED, SKIPPED, {}, [True]),
+        (PASSED, None, {}, [True]),
+        (PASSED, FAILED, {"test/a.py::t": "why"}, [False]),
+        (PASSED, FAILED, {"test/a.py::*": "why"}, [False]),
+        (PASSED, FAILED, {"test/a.py::": "why"}, [True]),
+        (FAILED, PASSED, {}, [False]),
+        (PASSED, PASSED, {}, []),
+        (FAILED, FAILED, {}, []),
+    ],
+)
+def test_only_what_passes_directly_can_break(direct, through, explained, breaks):
+    results = {"test/a.py::t": through} if through else {}
+    found = compare.differences({"test/a.py::t": direct}, results, explained)
+    assert [each.breaks for each in found] == breaks
+
+
+@pytest.mark.parametrize(
+    "rounds, by_chance",
+    [
+        # each: directly, through docward, through docward without its worker
+        ([(PASSED, PASSED, PASSED), (PASSED, PASSED, PASSED)], True),
+        ([(PASSED, FAILED, FAILED), (PASSED, FAILED, FAILED)], False),
+        ([(PASSED, PASSED, PASSED), (PASSED, FAILED, FAILED)], False),
+        ([(PASSED, PASSED, PASSED), (PASSED, SKIPPED, SKIPPED)], False),
+        ([(PASSED, PASSED, PASSED), (PASSED, FAILED, PASSED)], True),
+        ([(PASSED, FAILED, PASSED), (PASSED, FAILED, PASSED)], False),
+        ([(FAILED, FAILED, FAILED), (PASSED, FAILED, FAILED)], True),
+    ],
+)
+def test_a_difference_by_chance_does_not_come_back(rounds, by_chance):
+    rounds = [[{"t": result} for result in each] for each in rounds]
+    assert compare.by_chance("t", "passed", rounds) == by_chance
+
+
+def test_all_rules_are_moved_to_databases_nothing_else_uses():
+    rules = unrelated_rules()
+    for file in RULE_FILES:
+        names = [line.strip() for line in file.read_text().splitlines() if "- name: " in line]
+        assert names
+        assert all(name in rules for name in names)
+    assert "namespace: unrelated_shop.orders" in rules
+    assert "into: unrelated_social.people" in rules
+    assert "friends-names" not in unrelated_rules(without=["copies"])
