@@ -1,0 +1,39 @@
+//! Whether two commands ask for the same.
+
+use crate::document::{Document, Value};
+
+/// Commands are compared field by field, whatever their order after the name; so are the statements they carry,
+/// which are options around documents. The documents themselves must be equal byte for byte.
+#[must_use]
+pub fn is_same(one: Document<'_>, other: Document<'_>) -> bool {
+    let first = |document: Document<'_>| document.first().map(|element| element.key.to_vec());
+    first(one) == first(other) && same_fields(one, other, same_field)
+}
+
+fn same_fields(one: Document<'_>, other: Document<'_>, same: fn(&[u8], Value<'_>, Value<'_>) -> bool) -> bool {
+    let covers = |one: Document<'_>, other: Document<'_>| {
+        one.elements().all(|element| {
+            let partner = other.elements().find(|partner| partner.key == element.key);
+            partner.is_some_and(|partner| same(element.key, element.value, partner.value))
+        })
+    };
+    one.elements().count() == other.elements().count() && covers(one, other) && covers(other, one)
+}
+
+fn same_field(key: &[u8], one: Value<'_>, other: Value<'_>) -> bool {
+    match (key, one.as_array(), other.as_array(), one.as_document(), other.as_document()) {
+        (b"updates" | b"deletes" | b"ops", Some(one), Some(other), _, _) => same_statements(one, other),
+        // Of `explain`: the command inside.
+        (b"explain", _, _, Some(one), Some(other)) => is_same(one, other),
+        _ => one == other,
+    }
+}
+
+fn same_statements(one: Document<'_>, other: Document<'_>) -> bool {
+    let pairs = one.values().zip(other.values());
+    one.values().count() == other.values().count()
+        && pairs.into_iter().all(|(one, other)| match (one.as_document(), other.as_document()) {
+            (Some(one), Some(other)) => same_fields(one, other, |_, one, other| one == other),
+            _ => one == other,
+        })
+}
