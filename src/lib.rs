@@ -16,4 +16,5 @@ pub mod proxy;
 pub mod rules;
 pub mod service;
 pub mod shell;
+mod suggest;
 pub mod wire;

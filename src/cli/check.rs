@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::Format;
 use crate::patterns::RuleSet;
 use crate::rules::Report;
 
@@ -17,12 +18,6 @@ pub struct Arguments {
     /// For people, or a JSON list of diagnostics for editors and CI.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// 0 when the rules load, 1 when they do not.

@@ -299,13 +299,13 @@ impl<'f> Plan<'f> {
             match (verdict, stance) {
                 (CommandVerdict::Forward | CommandVerdict::Ask(_), _) => {}
                 (CommandVerdict::Warn(warning), _) => {
-                    self.observations.note(rule, &namespace, Said::Warn, &warning.reason);
+                    self.observations.note(rule, &namespace, Said::Warn, Some(&warning));
                 }
                 // Reads with fields added are too many to count as news.
                 (CommandVerdict::Set(key, value), Stance::Enforce) => changes.push((key, value)),
-                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), ""),
+                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), None),
                 (CommandVerdict::Reject(rejection), stance) => {
-                    self.observations.note(rule, &namespace, stance.rejects(), &rejection.reason);
+                    self.observations.note(rule, &namespace, stance.rejects(), Some(&rejection));
                     if *stance == Stance::Enforce {
                         let refused = Refused { rule, rejection };
                         return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
@@ -349,7 +349,7 @@ impl<'f> Plan<'f> {
                     Unguardable::Allow => Said::Allow,
                     Unguardable::Reject => stance.rejects(),
                 };
-                self.observations.note(rule, &namespace, said, &rejection.reason);
+                self.observations.note(rule, &namespace, said, Some(&rejection));
                 if said == Said::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
                     return Ok(reject_command(command, &Refused { rule, rejection }, noun, namespace));

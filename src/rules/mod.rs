@@ -25,7 +25,7 @@ mod set;
 mod source;
 #[cfg(test)]
 mod stub;
-mod suggest;
+mod test_file;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -34,11 +34,13 @@ mod yaml;
 pub use code::Code;
 pub use context::{Located, Number, ReadContext};
 pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
+pub use files::is_test_file;
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern};
 pub use node::{Key, Node, Value};
 pub use reader::MapReader;
 pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
+pub use test_file::{TestFile, TestFiles};
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

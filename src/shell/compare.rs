@@ -3,7 +3,7 @@
 use crate::document::{Document, Value};
 
 /// Commands are compared field by field, whatever their order after the name; so are the statements they carry,
-/// which are options around documents. The documents themselves must be equal byte for byte.
+/// which are options around documents; an option that is not there has its default. The documents themselves must be equal byte for byte.
 #[must_use]
 pub fn is_same(one: Document<'_>, other: Document<'_>) -> bool {
     let first = |document: Document<'_>| document.first().map(|element| element.key.to_vec());
@@ -12,12 +12,22 @@ pub fn is_same(one: Document<'_>, other: Document<'_>) -> bool {
 
 fn same_fields(one: Document<'_>, other: Document<'_>, same: fn(&[u8], Value<'_>, Value<'_>) -> bool) -> bool {
     let covers = |one: Document<'_>, other: Document<'_>| {
-        one.elements().all(|element| {
-            let partner = other.elements().find(|partner| partner.key == element.key);
-            partner.is_some_and(|partner| same(element.key, element.value, partner.value))
+        one.elements().all(|element| match other.elements().find(|partner| partner.key == element.key) {
+            Some(partner) => same(element.key, element.value, partner.value),
+            None => is_default(element.key, element.value),
         })
     };
-    one.elements().count() == other.elements().count() && covers(one, other) && covers(other, one)
+    let without_twins = one.refuse_duplicates().is_ok() && other.refuse_duplicates().is_ok();
+    without_twins && covers(one, other) && covers(other, one)
+}
+
+/// What the server assumes where a field is missing.
+fn is_default(key: &[u8], value: Value<'_>) -> bool {
+    match key {
+        b"ordered" => value.as_bool() == Some(true),
+        b"upsert" | b"multi" | b"new" | b"remove" => value.as_bool() == Some(false),
+        _ => false,
+    }
 }
 
 fn same_field(key: &[u8], one: Value<'_>, other: Value<'_>) -> bool {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::suggest;
+
 /// The first mistake in a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -32,9 +34,5 @@ impl ShellError {
 
 /// "did you mean `x`?", when one of `known` is near.
 pub(super) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
-    /// Farther words are other words.
-    const SIMILAR: f64 = 0.75;
-    let scored = known.into_iter().map(|known| (strsim::jaro_winkler(&word.to_lowercase(), &known.to_lowercase()), known));
-    let best = scored.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    (best.0 >= SIMILAR).then(|| format!("did you mean `{}`?", best.1))
+    suggest::nearest(word, known).map(|nearest| format!("did you mean `{nearest}`?"))
 }

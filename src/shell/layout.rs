@@ -30,6 +30,17 @@ impl Piece {
         out
     }
 
+    /// The same with the outermost items on lines of their own, whether they would fit or not.
+    pub(super) fn print_broken(&self) -> String {
+        let mut out = String::new();
+        match self {
+            Self::Row(pieces) => pieces.iter().for_each(|piece| out.push_str(&piece.print_broken())),
+            Self::Group { open, items, close } => print_items(open, items, close, 0, &mut out),
+            Self::Atom(_) => self.print_at(0, &mut out),
+        }
+        out
+    }
+
     fn print_at(&self, indent: usize, out: &mut String) {
         let used = out.len() - out.rfind('\n').map_or(0, |at| at + 1);
         if self.fits(WIDTH.saturating_sub(used)).is_some() {
@@ -43,17 +54,7 @@ impl Piece {
                 items.iter().for_each(|only| only.print_at(indent, out));
                 out.push_str(close);
             }
-            Self::Group { open, items, close } => {
-                out.push_str(open);
-                for (index, item) in items.iter().enumerate() {
-                    out.push_str(if index == 0 { "\n" } else { ",\n" });
-                    (0..=indent).for_each(|_| out.push_str(INDENT));
-                    item.print_at(indent + 1, out);
-                }
-                out.push('\n');
-                (0..indent).for_each(|_| out.push_str(INDENT));
-                out.push_str(close);
-            }
+            Self::Group { open, items, close } => print_items(open, items, close, indent, out),
         }
     }
 
@@ -85,4 +86,18 @@ impl Piece {
             }
         }
     }
+}
+
+fn print_items(open: &str, items: &[Piece], close: &str, indent: usize, out: &mut String) {
+    out.push_str(open);
+    for (index, item) in items.iter().enumerate() {
+        out.push_str(if index == 0 { "\n" } else { ",\n" });
+        (0..=indent).for_each(|_| out.push_str(INDENT));
+        item.print_at(indent + 1, out);
+    }
+    if !items.is_empty() {
+        out.push('\n');
+        (0..indent).for_each(|_| out.push_str(INDENT));
+    }
+    out.push_str(close);
 }

@@ -26,20 +26,33 @@ const DATABASE_MEMBERS: &[&str] = &[
     "valueOf", "version", "watch",
 ];
 
-/// The command as text that [`parse`] reads as the same again. `database` is what `db` means to the reader.
-/// The one thing lost is bytes that are no UTF-8.
+/// The command as text that [`parse`] reads as the same again: on one line if it fits. `database` is what `db`
+/// means to the reader. The one thing lost is bytes that are no UTF-8.
 #[must_use]
 pub fn render(command: Document<'_>, database: &str) -> String {
-    let says_the_same = |text: &String| {
-        let parsed = parse(text, database).ok();
+    match shown(command, database) {
+        Some(piece) => piece.print(),
+        None => extended_json(command).to_string(),
+    }
+}
+
+/// The same with every argument on a line of its own, so that two commands can be compared line by line.
+#[must_use]
+pub fn render_lines(command: Document<'_>, database: &str) -> String {
+    match shown(command, database) {
+        Some(piece) => piece.print_broken(),
+        None => format!("{:#}", extended_json(command)),
+    }
+}
+
+/// The best form that says the command; `None` when none does.
+fn shown(command: Document<'_>, database: &str) -> Option<Piece> {
+    let says_the_same = |piece: &Piece| {
+        let parsed = parse(&piece.print(), database).ok();
         parsed.is_some_and(|parsed| matches!(parsed.commands.as_slice(), [one] if is_same(one.as_document(), command)))
     };
-    let method = Rendering::of(command, database).and_then(|rendering| rendering.method()).map(|piece| piece.print());
-    let run_command = || run_command(command, database).map(|piece| piece.print());
-    method
-        .filter(says_the_same)
-        .or_else(|| run_command().filter(says_the_same))
-        .unwrap_or_else(|| extended_json(command).to_string())
+    let method = Rendering::of(command, database).and_then(Rendering::method).filter(says_the_same);
+    method.or_else(|| run_command(command, database).filter(says_the_same))
 }
 
 /// `db.runCommand({…})`
