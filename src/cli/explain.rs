@@ -146,15 +146,16 @@ impl Explained {
         for observation in &self.rehearsal.observations {
             out.push_str(&spoken(observation, rules));
         }
+        out.push_str(if self.statements.is_empty() { "" } else { "\n" });
         for (index, statement) in self.statements.iter().enumerate() {
             let names = statement.observations.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
             let names: Vec<String> = names.collect();
             let names = if names.is_empty() { "no rule speaks".to_owned() } else { names.join("; ") };
             let verdict = words::verdict(&statement.outcome);
-            writeln!(out, "  statement {} of {}: {verdict} ({names})", index + 1, self.statements.len()).unwrap_or_default();
+            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len()).unwrap_or_default();
         }
         for need in &self.rehearsal.needs {
-            writeln!(out, "\nnote: {}", words::need(need, database)).unwrap_or_default();
+            writeln!(out, "\nnote: {}", words::need(need, &self.rehearsal.outcome, database)).unwrap_or_default();
         }
         let before = words::shell_lines(std::slice::from_ref(&self.command), database);
         let sent = self.sent();
@@ -204,7 +205,7 @@ fn spoken(observation: &Observation, rules: &RuleSet) -> String {
     line("reason", reason);
     line("why", rule.why.as_deref().unwrap_or_default());
     line("what to do", hint);
-    line("rule", &rule.location.to_string());
+    line("at", &rule.location.to_string());
     out
 }
 
@@ -217,7 +218,9 @@ fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
     let mut commands: Vec<serde_json::Value> = sent.iter().map(|command| extended_json(command.as_document())).collect();
     let command = if commands.len() > 1 { json!(commands) } else { json!(commands.pop()) };
     let statements: Vec<serde_json::Value> = explained.iter().flat_map(|one| &one.statements).map(statement_json).collect();
-    let notes = explained.iter().flat_map(|one| &one.rehearsal.needs).map(|need| words::need(need, database));
+    let notes = explained.iter().flat_map(|one| {
+        one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database))
+    });
     json!({
         "verdict": verdict,
         "rules": observations.map(words::rule_json).collect::<Vec<_>>(),

@@ -159,7 +159,7 @@ impl Trial<'_> {
             (_, Some(message), _) => says(format!("expected {expectation}, but it is rejected: {message}")),
             (_, None, Some(undecided)) => {
                 let needs: Vec<String> =
-                    undecided.needs.iter().map(|need| words::need(need, &self.test.database)).collect();
+                    undecided.needs.iter().map(|need| words::need(need, &undecided.outcome, &self.test.database)).collect();
                 says(format!("expected {expectation}, but that depends on what is stored: {}", needs.join("; ")))
             }
             _ if self.test.expect != Expectation::Rejected && self.is_as_expected() => None,
@@ -203,6 +203,10 @@ impl Ran {
         out
     }
 
+    fn commands(&self) -> Option<&(String, String)> {
+        self.failure.as_ref()?.commands.as_ref()
+    }
+
     fn to_json(&self) -> serde_json::Value {
         json!({
             "file": &*self.location.file,
@@ -212,6 +216,8 @@ impl Ran {
             "given": self.given,
             "passed": self.failure.is_none(),
             "message": self.failure.as_ref().map(|failure| &failure.message),
+            "expected": self.commands().map(|(expected, _)| expected),
+            "sent": self.commands().map(|(_, sent)| sent),
         })
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn rule_json(observation: &Observation) -> serde_json::Value {
 }
 
 /// A question that was answered by guessing, as a sentence.
-pub(super) fn need(need: &Need, database: &str) -> String {
+pub(super) fn need(need: &Need, outcome: &Outcome, database: &str) -> String {
     let largest = |Maximum { database, collection, field }: &Maximum| {
         format!("the largest '{field}' in {database}.{collection} is looked up; what is shown is as if there were none")
     };
@@ -85,7 +85,8 @@ pub(super) fn need(need: &Need, database: &str) -> String {
         ),
         Need::Maximum(maximum) => largest(maximum),
         Need::Documents(question) => {
-            format!("stored documents are looked at first: {}", render(question.as_document(), database))
+            let guess = if matches!(outcome, Outcome::Undecided) { "" } else { ", taken for none" };
+            format!("stored documents are looked at first{guess}: {}", render(question.as_document(), database))
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Observation {
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     list: Vec<Observation>,
+    /// Routine is noted too.
+    thorough: bool,
 }
 
 impl Observations {
@@ -77,6 +79,17 @@ impl Observations {
                 statements: 1,
             }),
         }
+    }
+
+    /// Options added to a command: too many to count as news, unless somebody asks about this one command.
+    pub(super) fn note_routine(&mut self, rule: &Rule, namespace: &impl std::fmt::Display) {
+        if self.thorough {
+            self.note(rule, namespace, Said::Rewrite, None);
+        }
+    }
+
+    pub(super) fn be_thorough(&mut self) {
+        self.thorough = true;
     }
 
     pub(super) fn take(&mut self) -> Vec<Observation> {

@@ -84,6 +84,12 @@ impl<'f> Plan<'f> {
         Self { frame, rules, now, state: State::Fresh, observations: Observations::default(), answer: None }
     }
 
+    /// For a rehearsal: rules speak even of what happens to nearly every command.
+    pub(super) fn thoroughly(mut self) -> Self {
+        self.observations.be_thorough();
+        self
+    }
+
     /// What rules have said since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.take()
@@ -301,8 +307,10 @@ impl<'f> Plan<'f> {
                 (CommandVerdict::Warn(warning), _) => {
                     self.observations.note(rule, &namespace, Said::Warn, Some(&warning));
                 }
-                // Reads with fields added are too many to count as news.
-                (CommandVerdict::Set(key, value), Stance::Enforce) => changes.push((key, value)),
+                (CommandVerdict::Set(key, value), Stance::Enforce) => {
+                    self.observations.note_routine(rule, &namespace);
+                    changes.push((key, value));
+                }
                 (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), None),
                 (CommandVerdict::Reject(rejection), stance) => {
                     self.observations.note(rule, &namespace, stance.rejects(), Some(&rejection));

@@ -6,7 +6,7 @@
 //! authenticated. Only where stored documents decide does a rehearsal end without a verdict.
 
 use super::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
-use super::observation::Observation;
+use super::observation::{Observation, Said};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
 use super::{Now, Session};
@@ -48,7 +48,8 @@ pub enum Need {
     Numbers(Lease),
     /// The largest number there is: taken for none.
     Maximum(Maximum),
-    /// This command, on the client's connection.
+    /// What this find finds, on the client's connection: taken for nothing, unless the outcome is
+    /// [`Outcome::Undecided`].
     Documents(CowDocument<'static>),
 }
 
@@ -59,11 +60,11 @@ const MAX_STEPS: usize = 1_000_000;
 #[must_use]
 pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut Session) -> Rehearsal {
     let frame = frame(command);
-    let mut rehearsing = Rehearsing { command, sent: Vec::new(), needs: Vec::new() };
+    let mut rehearsing = Rehearsing { command, rules, sent: Vec::new(), needs: Vec::new() };
     if !matches!(triage(&frame, rules), Triage::Judge | Triage::More) {
         return Rehearsal { outcome: Outcome::Unchanged, observations: Vec::new(), needs: Vec::new() };
     }
-    let mut plan = Plan::new(&frame, rules, now);
+    let mut plan = Plan::new(&frame, rules, now).thoroughly();
     let mut observations = Vec::new();
     let mut step = plan.next(Input::Start, session);
     for _ in 0..MAX_STEPS {
@@ -86,6 +87,18 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
     }
     let message = "it takes too many steps to be rehearsed".to_owned();
     rehearsing.end(Outcome::Rejected { message, sent: Vec::new() }, observations)
+}
+
+/// By phase, as the rules see statements. Of what is rejected as a whole nothing that would come later counts.
+fn in_order(mut observations: Vec<Observation>, outcome: &Outcome, rules: &RuleSet) -> Vec<Observation> {
+    observations.sort_by_key(|observation| rules.rule(observation.rule).pattern.phase());
+    if let Outcome::Rejected { sent, .. } = outcome
+        && sent.is_empty()
+        && let Some(last) = observations.iter().rposition(|observation| observation.said == Said::Reject)
+    {
+        observations.truncate(last + 1);
+    }
+    observations
 }
 
 /// The command once for each of its statements, if it has several.
@@ -113,6 +126,7 @@ pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
 /// The way of one command.
 struct Rehearsing<'c> {
     command: Document<'c>,
+    rules: &'c RuleSet,
     sent: Vec<CowDocument<'static>>,
     needs: Vec<Need>,
 }
@@ -124,7 +138,7 @@ impl Rehearsing<'_> {
             Outcome::Rewritten(sent) if as_it_came(&sent) => Outcome::Unchanged,
             outcome => outcome,
         };
-        Rehearsal { outcome, observations, needs: self.needs }
+        Rehearsal { observations: in_order(observations, &outcome, self.rules), outcome, needs: self.needs }
     }
 
     /// The reply to what the plan sends; `None` when only stored documents tell.
@@ -138,7 +152,7 @@ impl Rehearsing<'_> {
                 Some(reply(|w| w.nested("authInfo", |w| w.array("authenticatedUsers", |_| {}))))
             }
             Class::Find => {
-                self.needs.push(Need::Documents(sent));
+                self.needs.push(Need::Documents(question(sent.as_document())));
                 // A question about a read has an answer for when nothing is found; a procedure has none.
                 let nothing = |w: &mut Writer<'_>| {
                     w.nested("cursor", |w| {
@@ -223,6 +237,13 @@ fn whole(message: &[u8]) -> Option<CowDocument<'static>> {
         }
         body.elements().filter(|element| element.key == b"$db").for_each(|element| w.element(element));
     }))
+}
+
+/// A find without what only matters to the connection it is sent on.
+fn question(find: Document<'_>) -> CowDocument<'static> {
+    const ESSENTIAL: [&[u8]; 6] = [b"find", b"filter", b"projection", b"sort", b"limit", b"$db"];
+    let essential = find.elements().filter(|element| ESSENTIAL.contains(&element.key));
+    CowDocument::build(|w| essential.for_each(|element| w.element(element)))
 }
 
 fn frame(command: Document<'_>) -> Vec<u8> {

@@ -78,3 +78,37 @@ fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic
     settings.finish();
     Some(TestFile { file, rules, tests })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Source, TestFiles};
+
+    fn load(text: &str) -> Result<TestFiles, super::Report> {
+        TestFiles::from_sources(vec![Source { name: "shop.test.yaml".to_owned(), text: text.to_owned() }])
+    }
+
+    #[test]
+    fn a_test_file_names_its_rules_and_its_database() {
+        let text = "version: 1\ndatabase: shop\nrules: [a.yaml, more]\ntests: [{given: db.c.drop(), expect: unchanged}]\n";
+        let loaded = load(text).unwrap();
+        let [file] = loaded.files.as_slice() else { panic!() };
+        let rules: Vec<&str> = file.rules.iter().map(|path| path.value.as_str()).collect();
+        assert_eq!(rules, ["a.yaml", "more"]);
+        assert_eq!(file.tests[0].database, "shop");
+        assert_eq!(load("version: 1\ntests: []").unwrap().files[0].tests, []);
+    }
+
+    #[test]
+    fn mistakes_are_shown_at_their_places() {
+        for (text, place, message) in [
+            ("", "shop.test.yaml:1:1", "nothing in this file"),
+            ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
+            ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is unknown"),
+            ("version: 1\ntest: []\ntests: []", "shop.test.yaml:2:1", "did you mean `tests`?"),
+            ("version: 1\ntests: [{given: db.c.drp(), expect: rejected}]", "shop.test.yaml:2:22", "did you mean `drop`?"),
+        ] {
+            let report = load(text).unwrap_err().render(false);
+            assert!(report.contains(place) && report.contains(message), "{report}");
+        }
+    }
+}
