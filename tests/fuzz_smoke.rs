@@ -23,9 +23,10 @@ use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify}
 use docward::document::{Document, peek};
 use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
 use docward::engine::lookup::{Found, Lookup, LookupError};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, rehearse, triage};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
+use docward::shell;
 use docward::wire::op_msg::Message;
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
@@ -310,6 +311,29 @@ fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
     }
     assert!(body.get("$db").is_some_and(|db| matches!(db, Bson::String(_))));
     (body, lists)
+}
+
+/// Texts for the shell: what is read can be rehearsed, shown, and read again.
+#[test]
+fn commands_are_read_or_refused_with_a_place() {
+    let rules = rules();
+    let corpus = include_str!("mongosh/corpus.txt");
+    let seeds: Vec<Vec<u8>> = corpus.lines().filter(|line| !line.starts_with('#')).map(|l| l.as_bytes().to_vec()).collect();
+    fuzz(5, &seeds, false, |bytes, _| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        match shell::parse(&text, "shop") {
+            Err(error) => assert!(text.get(error.span.clone()).is_some() && !error.message.is_empty(), "{error:?} {text}"),
+            Ok(parsed) => {
+                for command in parsed.commands {
+                    let command = command.as_document();
+                    let shown = shell::render(command, "shop");
+                    let again = shell::parse(&shown, "shop").unwrap_or_else(|error| panic!("{error:?} in {shown}"));
+                    assert!(shell::is_same(again.commands[0].as_document(), command), "{text}\n{shown}");
+                    let _ = rehearse(command, &rules, Now { milliseconds: 5 }, &mut Session::default());
+                }
+            }
+        }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod batches;
 mod copies;
 mod messages;
 mod patterns;
+mod rehearsals;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
