@@ -70,15 +70,24 @@ fn explain(more: &[&str], input: &str) -> Value {
 fn explain_answers_in_json() {
     const REPLACE: &str = "db.orders.replaceOne({_id: 1}, {a: 1})";
     let rejected = explain(&[REPLACE], "");
-    assert_eq!((&rejected["verdict"], &rejected["shell"], &rejected["command"]), (&json!("reject"), &json!(null), &json!(null)));
+    assert_eq!(
+        (&rejected["verdict"], &rejected["shell"], &rejected["command"]),
+        (&json!("reject"), &json!(null), &json!(null))
+    );
     let rule = &rejected["rules"][0];
     let keys: Vec<&String> = rule.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["name", "pattern", "verdict", "reason", "hint"]);
-    assert_eq!((&rule["name"], &rule["pattern"], &rule["verdict"]), (&json!("no-replace"), &json!("replacement"), &json!("reject")));
+    assert_eq!(
+        (&rule["name"], &rule["pattern"], &rule["verdict"]),
+        (&json!("no-replace"), &json!("replacement"), &json!("reject"))
+    );
     assert!(rule["hint"].as_str().unwrap().contains("updateOne"), "{rule}");
     for client in [["--as-app", "migrator-1"], ["--as-user", "admin.root"]] {
         let excepted = explain(&[&client[..], &[REPLACE]].concat(), "");
-        assert_eq!((&excepted["verdict"], &excepted["rules"][0]["verdict"]), (&json!("forward"), &json!("except-reject")));
+        assert_eq!(
+            (&excepted["verdict"], &excepted["rules"][0]["verdict"]),
+            (&json!("forward"), &json!("except-reject"))
+        );
         assert_eq!(excepted["shell"], json!(REPLACE));
     }
     assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
@@ -114,7 +123,10 @@ fn explain_says_what_is_wrong_with_its_arguments() {
     }
     let done = docward(&["explain", "--rules", rules, "--format", "json", "db.orders.fnd()"], "");
     let diagnostics: Value = serde_json::from_slice(&done.stdout).unwrap();
-    assert_eq!((&diagnostics[0]["line"], &diagnostics[0]["column"], &diagnostics[0]["help"]), (&json!(1), &json!(11), &json!("did you mean `find`?")));
+    assert_eq!(
+        (&diagnostics[0]["line"], &diagnostics[0]["column"], &diagnostics[0]["help"]),
+        (&json!(1), &json!(11), &json!("did you mean `find`?"))
+    );
 }
 
 #[test]
@@ -161,14 +173,36 @@ fn a_test_fails_with_a_difference_at_its_place() {
 #[test]
 fn each_kind_of_failure_says_what_came_instead() {
     let rule = |pattern: &str, test: &str| {
-        format!("version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n    tests:\n      - {{ {test} }}\n")
+        format!(
+            "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n    tests:\n      - {{ {test} }}\n"
+        )
     };
     for (pattern, test, message) in [
-        ("replacement: {}", "given: 'db.c.find()', expect: rejected", "expected to be rejected, but it goes on unchanged"),
-        ("replacement: {}", "given: 'db.c.find()', becomes: 'db.c.drop()'", "but it goes on unchanged\n    - db.c.drop()\n    + db.c.find(\n"),
-        ("bounds: { field: n, min: 0 }", "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: unchanged", "expected to go on unchanged, but it is sent as\n"),
-        ("bounds: { field: n, min: 0 }", "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: rejected", "expected to be rejected, but it is sent as\n"),
-        ("tree: {}", "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'", "depends on what is stored"),
+        (
+            "replacement: {}",
+            "given: 'db.c.find()', expect: rejected",
+            "expected to be rejected, but it goes on unchanged",
+        ),
+        (
+            "replacement: {}",
+            "given: 'db.c.find()', becomes: 'db.c.drop()'",
+            "but it goes on unchanged\n    - db.c.drop()\n    + db.c.find(\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: unchanged",
+            "expected to go on unchanged, but it is sent as\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: rejected",
+            "expected to be rejected, but it is sent as\n",
+        ),
+        (
+            "tree: {}",
+            "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'",
+            "depends on what is stored",
+        ),
     ] {
         let (_folder, rules) = folder(&[("rules.yaml", &rule(pattern, test))]);
         let done = docward(&["test", rules.to_str().unwrap()], "");

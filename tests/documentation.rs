@@ -12,7 +12,8 @@ const CLOSING: &str = "```\n";
 #[test]
 fn commands_print_what_the_documentation_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages: Vec<PathBuf> = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut pages: Vec<PathBuf> =
+        std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     pages.push(root.join("README.md"));
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     let mut blocks = 0;
@@ -46,7 +47,7 @@ fn run_block(block: &str, root: &Path) -> String {
             None if !command.is_empty() => command.push_str(&format!("\n{line}")),
             None => continue,
         }
-        if command.matches('\'').count() % 2 == 0 {
+        if command.matches('\'').count().is_multiple_of(2) {
             out.push_str(&format!("$ {command}\n{}", run(&command, root)));
             command.clear();
         }

@@ -318,11 +318,14 @@ fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
 fn commands_are_read_or_refused_with_a_place() {
     let rules = rules();
     let corpus = include_str!("mongosh/corpus.txt");
-    let seeds: Vec<Vec<u8>> = corpus.lines().filter(|line| !line.starts_with('#')).map(|l| l.as_bytes().to_vec()).collect();
+    let seeds: Vec<Vec<u8>> =
+        corpus.lines().filter(|line| !line.starts_with('#')).map(|l| l.as_bytes().to_vec()).collect();
     fuzz(5, &seeds, false, |bytes, _| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         match shell::parse(&text, "shop") {
-            Err(error) => assert!(text.get(error.span.clone()).is_some() && !error.message.is_empty(), "{error:?} {text}"),
+            Err(error) => {
+                assert!(text.get(error.span.clone()).is_some() && !error.message.is_empty(), "{error:?} {text}")
+            }
             Ok(parsed) => {
                 for command in parsed.commands {
                     let command = command.as_document();

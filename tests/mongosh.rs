@@ -1,5 +1,5 @@
 //! The shell's parser against mongosh itself: one mongosh runs the whole corpus against a peer that records, and
-//! what it sent for each text is what docward builds for it.
+//! what it sent for each text is what docward builds for it. So it is for the texts that docward itself shows.
 //!
 //! Left out of the comparison: sessions, ids that drivers make up, and the look that `drop` takes first.
 
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use bson::{Bson, Document, doc};
-use docward::shell::{Surroundings, parse};
+use docward::shell::{Surroundings, parse, render};
 use support::frame::{Frame, Message, Section};
 use support::process::repository;
 use support::scripted::{Peer, reply_to};
@@ -25,7 +25,7 @@ type Sent = (String, BTreeMap<String, Vec<u8>>);
 
 #[test]
 fn the_parser_builds_what_mongosh_sends() {
-    let texts = texts();
+    let texts = with_shown(texts());
     let sent = run_in_mongosh(&texts);
     let mut wrong = String::new();
     for (index, text) in texts.iter().enumerate() {
@@ -49,6 +49,18 @@ fn texts() -> Vec<String> {
             _ => texts.push(line.to_owned()),
         }
     }
+    texts
+}
+
+/// The texts, and behind them what docward shows for the command of each, where JavaScript can say it.
+fn with_shown(mut texts: Vec<String>) -> Vec<String> {
+    let shown = |text: &String| {
+        let commands = parse(text, DATABASE).map(|parsed| parsed.commands).unwrap_or_default();
+        commands.iter().map(|command| render(command.as_document(), DATABASE)).collect::<Vec<_>>()
+    };
+    let shown: Vec<String> = texts.iter().flat_map(shown).filter(|text| text.starts_with("db")).collect();
+    assert!(shown.len() > 150, "{}", shown.len());
+    texts.extend(shown);
     texts
 }
 
@@ -125,7 +137,8 @@ fn build(text: &str) -> Vec<Document> {
 fn comparable(command: &Document) -> Sent {
     let name = command.keys().next().cloned().unwrap_or_default();
     let bytes = |value: &Bson| doc! {"": value.clone()}.to_vec().unwrap();
-    let mut fields: BTreeMap<String, Vec<u8>> = command.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
+    let mut fields: BTreeMap<String, Vec<u8>> =
+        command.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
     if let Ok(documents) = command.get_array("documents") {
         fields.insert("documents".to_owned(), bytes(&documents.iter().map(without_id).collect::<Vec<_>>().into()));
     }

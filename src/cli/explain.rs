@@ -148,11 +148,13 @@ impl Explained {
         }
         out.push_str(if self.statements.is_empty() { "" } else { "\n" });
         for (index, statement) in self.statements.iter().enumerate() {
-            let names = statement.observations.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
+            let names =
+                statement.observations.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
             let names: Vec<String> = names.collect();
             let names = if names.is_empty() { "no rule speaks".to_owned() } else { names.join("; ") };
             let verdict = words::verdict(&statement.outcome);
-            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len()).unwrap_or_default();
+            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len())
+                .unwrap_or_default();
         }
         for need in &self.rehearsal.needs {
             writeln!(out, "\nnote: {}", words::need(need, &self.rehearsal.outcome, database)).unwrap_or_default();
@@ -211,16 +213,20 @@ fn spoken(observation: &Observation, rules: &RuleSet) -> String {
 
 /// `{verdict, rules, shell, command}`, and what else there is to tell.
 fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
-    let rank = |one: &&Explained| ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.rehearsal.outcome));
+    let rank = |one: &&Explained| {
+        ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.rehearsal.outcome))
+    };
     let verdict = explained.iter().max_by_key(rank).map(|one| words::verdict(&one.rehearsal.outcome));
     let observations = explained.iter().flat_map(|one| &one.rehearsal.observations);
     let sent: Vec<CowDocument<'static>> = explained.iter().flat_map(|one| one.sent().iter().cloned()).collect();
-    let mut commands: Vec<serde_json::Value> = sent.iter().map(|command| extended_json(command.as_document())).collect();
+    let mut commands: Vec<serde_json::Value> =
+        sent.iter().map(|command| extended_json(command.as_document())).collect();
     let command = if commands.len() > 1 { json!(commands) } else { json!(commands.pop()) };
-    let statements: Vec<serde_json::Value> = explained.iter().flat_map(|one| &one.statements).map(statement_json).collect();
-    let notes = explained.iter().flat_map(|one| {
-        one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database))
-    });
+    let statements: Vec<serde_json::Value> =
+        explained.iter().flat_map(|one| &one.statements).map(statement_json).collect();
+    let notes = explained
+        .iter()
+        .flat_map(|one| one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database)));
     json!({
         "verdict": verdict,
         "rules": observations.map(words::rule_json).collect::<Vec<_>>(),

@@ -158,8 +158,11 @@ impl Trial<'_> {
             (Expectation::Rejected, Some(_), _) => None,
             (_, Some(message), _) => says(format!("expected {expectation}, but it is rejected: {message}")),
             (_, None, Some(undecided)) => {
-                let needs: Vec<String> =
-                    undecided.needs.iter().map(|need| words::need(need, &undecided.outcome, &self.test.database)).collect();
+                let needs: Vec<String> = undecided
+                    .needs
+                    .iter()
+                    .map(|need| words::need(need, &undecided.outcome, &self.test.database))
+                    .collect();
                 says(format!("expected {expectation}, but that depends on what is stored: {}", needs.join("; ")))
             }
             _ if self.test.expect != Expectation::Rejected && self.is_as_expected() => None,
@@ -175,7 +178,8 @@ impl Trial<'_> {
     fn is_as_expected(&self) -> bool {
         let sent = self.sent();
         let pairs = sent.iter().zip(self.expected);
-        sent.len() == self.expected.len() && pairs.into_iter().all(|(one, other)| is_same(one.as_document(), other.as_document()))
+        sent.len() == self.expected.len()
+            && pairs.into_iter().all(|(one, other)| is_same(one.as_document(), other.as_document()))
     }
 
     fn sent_otherwise(&self, expectation: &str) -> Failure {

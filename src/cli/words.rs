@@ -10,7 +10,8 @@ use crate::shell::{ShellError, render, render_lines};
 
 /// A client with this application name and user; `user` is "authDb.name".
 pub(super) fn session(app: Option<&str>, user: Option<&str>) -> Session {
-    let users = user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
+    let users =
+        user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
     Session { app_name: app.map(str::to_owned), users, ..Session::default() }
 }
 

@@ -64,7 +64,13 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    pub(super) fn note(&mut self, rule: &Rule, namespace: &impl std::fmt::Display, said: Said, rejection: Option<&Rejection>) {
+    pub(super) fn note(
+        &mut self,
+        rule: &Rule,
+        namespace: &impl std::fmt::Display,
+        said: Said,
+        rejection: Option<&Rejection>,
+    ) {
         let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
         match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
             Some(seen) => seen.statements += 1,

@@ -41,6 +41,6 @@ pub use node::{Key, Node, Value};
 pub use reader::MapReader;
 pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
-pub use test_file::{TestFile, TestFiles};
 pub use source::{FileId, Location, Source, Sources, Span};
+pub use test_file::{TestFile, TestFiles};
 pub use yaml::MAX_FILE_BYTES;

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_test_file_names_its_rules_and_its_database() {
-        let text = "version: 1\ndatabase: shop\nrules: [a.yaml, more]\ntests: [{given: db.c.drop(), expect: unchanged}]\n";
+        let text =
+            "version: 1\ndatabase: shop\nrules: [a.yaml, more]\ntests: [{given: db.c.drop(), expect: unchanged}]\n";
         let loaded = load(text).unwrap();
         let [file] = loaded.files.as_slice() else { panic!() };
         let rules: Vec<&str> = file.rules.iter().map(|path| path.value.as_str()).collect();
@@ -105,7 +106,11 @@ mod tests {
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
             ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is unknown"),
             ("version: 1\ntest: []\ntests: []", "shop.test.yaml:2:1", "did you mean `tests`?"),
-            ("version: 1\ntests: [{given: db.c.drp(), expect: rejected}]", "shop.test.yaml:2:22", "did you mean `drop`?"),
+            (
+                "version: 1\ntests: [{given: db.c.drp(), expect: rejected}]",
+                "shop.test.yaml:2:22",
+                "did you mean `drop`?",
+            ),
         ] {
             let report = load(text).unwrap_err().render(false);
             assert!(report.contains(place) && report.contains(message), "{report}");

@@ -23,7 +23,11 @@ pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str>
 }
 
 /// The entries of `tests` that are whole; mistakes are reported.
-pub(super) fn read_all(settings: &mut MapReader<'_, '_, '_>, database: Option<&str>, sources: &Sources) -> Vec<RuleTest> {
+pub(super) fn read_all(
+    settings: &mut MapReader<'_, '_, '_>,
+    database: Option<&str>,
+    sources: &Sources,
+) -> Vec<RuleTest> {
     let Some(node) = settings.node("tests") else {
         return Vec::new();
     };

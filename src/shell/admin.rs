@@ -49,7 +49,9 @@ fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellErro
     // mongosh puts its own there.
     fields.retain(|field| field.key != "$db");
     if fields.is_empty() {
-        return Err(ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}"));
+        return Err(
+            ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
+        );
     }
     Ok(Command { database: database.to_owned(), fields })
 }
@@ -74,7 +76,8 @@ fn rename(collection: &Collection, method: &mut Method) -> Result<Command, Shell
     let to = method.arguments.required_text("the new name")?;
     let drop_target = method.arguments.any();
     method.arguments.finish()?;
-    let mut flag = Options::of("renameCollection", drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect());
+    let mut flag =
+        Options::of("renameCollection", drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect());
     let drop_target = flag.flag("dropTarget")?.unwrap_or(false);
     let database = &collection.database;
     let from = Term::string(&format!("{database}.{}", collection.name));

@@ -68,6 +68,11 @@ impl Arguments {
         Ok(Options { method: self.method.clone(), fields, asked: Vec::new() })
     }
 
+    /// For methods whose arguments do not matter.
+    pub(super) fn skip(&mut self) {
+        self.terms.by_ref().for_each(drop);
+    }
+
     /// Nothing may be left over.
     pub(super) fn finish(&mut self) -> Result<(), ShellError> {
         match self.terms.next() {
@@ -130,7 +135,8 @@ impl Options {
     pub(super) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, ShellError> {
         let Some(term) = self.take(name) else { return Ok(None) };
         let flag = term.as_bool();
-        let wrong = || ShellError::new(term.span.clone(), format!("`{name}` is true or false, not {}", term.describe()));
+        let wrong =
+            || ShellError::new(term.span.clone(), format!("`{name}` is true or false, not {}", term.describe()));
         flag.map(Some).ok_or_else(wrong)
     }
 

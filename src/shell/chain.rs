@@ -69,7 +69,8 @@ pub(super) struct Method {
 impl Method {
     /// What to say of a name that is no method of `owner`.
     pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
-        let error = ShellError::new(self.span.clone(), format!("`{}` is no method of {owner} that docward reads", self.name));
+        let error =
+            ShellError::new(self.span.clone(), format!("`{}` is no method of {owner} that docward reads", self.name));
         error.help(did_you_mean(&self.name, known.iter().copied()).unwrap_or_else(|| instead.to_owned()))
     }
 }
@@ -145,7 +146,9 @@ impl<'t> Reader<'t> {
             database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` is the name of a database"))?;
         }
         if fields.is_empty() {
-            return Err(ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}"));
+            return Err(
+                ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
+            );
         }
         Ok(Command { database, fields })
     }

@@ -26,9 +26,30 @@ pub(super) struct Call<'c> {
 
 /// The names, for suggestions.
 const NAMES: [&str; 24] = [
-    "BSONRegExp", "BSONSymbol", "BinData", "Code", "DBRef", "Date", "Decimal128", "Double", "HexData", "ISODate",
-    "Int32", "Long", "MD5", "MaxKey", "MinKey", "NumberDecimal", "NumberInt", "NumberLong", "ObjectId", "RegExp",
-    "Timestamp", "UUID", "null", "true",
+    "BSONRegExp",
+    "BSONSymbol",
+    "BinData",
+    "Code",
+    "DBRef",
+    "Date",
+    "Decimal128",
+    "Double",
+    "HexData",
+    "ISODate",
+    "Int32",
+    "Long",
+    "MD5",
+    "MaxKey",
+    "MinKey",
+    "NumberDecimal",
+    "NumberInt",
+    "NumberLong",
+    "ObjectId",
+    "RegExp",
+    "Timestamp",
+    "UUID",
+    "null",
+    "true",
 ];
 
 type Made = Result<Content, ShellError>;
@@ -59,7 +80,9 @@ impl Call<'_> {
             "BinData" | "Binary.createFromBase64" => self.binary(arguments),
             "MinKey" | "MaxKey" => self.key_value(),
             "Code" => self.code(arguments),
-            "BSONSymbol" => scalar(of_kind(Kind::Symbol, OwnedValue::string(self.text(arguments, 0)?).as_value().bytes)),
+            "BSONSymbol" => {
+                scalar(of_kind(Kind::Symbol, OwnedValue::string(self.text(arguments, 0)?).as_value().bytes))
+            }
             "BSONRegExp" => {
                 let mut options: Vec<char> = self.optional_text(arguments, 1)?.chars().collect();
                 options.sort_unstable();
@@ -75,7 +98,9 @@ impl Call<'_> {
     fn unknown(&self) -> ShellError {
         let error = ShellError::new(self.name_span.clone(), format!("`{}` is no value that docward knows", self.name));
         let suggestion = did_you_mean(self.name, NAMES);
-        error.help(suggestion.unwrap_or_else(|| "write a constant: variables and calculations are for mongosh".to_owned()))
+        error.help(
+            suggestion.unwrap_or_else(|| "write a constant: variables and calculations are for mongosh".to_owned()),
+        )
     }
 
     fn wrong(&self, place: &Term, expected: &str) -> ShellError {
@@ -121,8 +146,10 @@ impl Call<'_> {
         }
         let text = self.text(arguments, 0)?;
         let parsed = if self.name == "ISODate" { date::iso_date(text) } else { date::javascript_date(text) };
-        parsed.map(OwnedValue::date).map_or_else(|message| Err(ShellError::new(term.span.clone(), message)
-            .help("write it as \"2026-01-31T12:00:00Z\"")), scalar)
+        parsed.map(OwnedValue::date).map_or_else(
+            |message| Err(ShellError::new(term.span.clone(), message).help("write it as \"2026-01-31T12:00:00Z\"")),
+            scalar,
+        )
     }
 
     fn long(&self, arguments: &[Term]) -> Made {
@@ -165,7 +192,8 @@ impl Call<'_> {
     fn timestamp(&self, arguments: &[Term]) -> Made {
         let expected = "seconds and a counter, as (t, i) or ({t: …, i: …})";
         let part = |term: &Term| {
-            let number = term.as_number().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number));
+            let number =
+                term.as_number().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number));
             number.map(|number| number as u32).ok_or_else(|| self.wrong(term, expected))
         };
         if let [Term { content: Content::Document(fields), span }] = arguments {
@@ -196,7 +224,8 @@ impl Call<'_> {
         };
         let expected = if length.is_some() { "32 hexadecimal digits" } else { "hexadecimal digits" };
         let term = self.argument(arguments, at, expected)?;
-        let digits = term.as_str().map(|text| if self.name == "UUID" { text.replace('-', "") } else { text.to_owned() });
+        let digits =
+            term.as_str().map(|text| if self.name == "UUID" { text.replace('-', "") } else { text.to_owned() });
         let bytes = digits.as_deref().and_then(decode_hexadecimal);
         let bytes = bytes.filter(|bytes| length.is_none_or(|length| bytes.len() == length));
         scalar(binary_value(subtype, &bytes.ok_or_else(|| self.wrong(term, expected))?))
@@ -241,7 +270,8 @@ impl Call<'_> {
         let term = self.argument(arguments, 0, "a pattern")?;
         let flags = self.optional_text(arguments, 1)?;
         let options = regex::options(flags);
-        let options = options.ok_or_else(|| ShellError::new(self.name_span.clone(), format!("`{flags}` are no flags")))?;
+        let options =
+            options.ok_or_else(|| ShellError::new(self.name_span.clone(), format!("`{flags}` are no flags")))?;
         match term.as_value() {
             Some(value) if value.kind == Kind::Regex => scalar(value.into()),
             Some(value) => {
@@ -330,4 +360,3 @@ pub(super) fn scoped_code(source: &[u8], scope: &[Field]) -> OwnedValue {
     let length = 4 + source.len() + scope.len();
     of_kind(Kind::JavaScriptWithScope, &[&(length as i32).to_le_bytes(), source, scope].concat())
 }
-

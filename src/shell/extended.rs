@@ -25,8 +25,10 @@ pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
             Content::Array(terms.into_iter().map(|term| convert(term, text)).collect::<Result<_, _>>()?)
         }
         Content::Document(fields) => {
-            let fields: Vec<Field> =
-                fields.into_iter().map(|field| Ok(Field { term: convert(field.term, text)?, ..field })).collect::<Result<_, _>>()?;
+            let fields: Vec<Field> = fields
+                .into_iter()
+                .map(|field| Ok(Field { term: convert(field.term, text)?, ..field }))
+                .collect::<Result<_, _>>()?;
             match Wrapper::of(&fields) {
                 Wrapper::None => Content::Document(fields),
                 Wrapper::Value(value) => Content::Scalar(value),
@@ -80,7 +82,9 @@ const KEYS: [(&str, &str); 14] = [
 ];
 
 fn example(key: &str) -> &'static str {
-    KEYS.iter().find(|(known, _)| *known == key).map_or(r#"{"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "…"}}}"#, |(_, example)| example)
+    KEYS.iter()
+        .find(|(known, _)| *known == key)
+        .map_or(r#"{"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "…"}}}"#, |(_, example)| example)
 }
 
 impl Wrapper {
@@ -142,7 +146,8 @@ fn member<'t>(term: &'t Term, key: &str) -> Option<&'t Term> {
 }
 
 fn with_scope(code: &Term, scope: Option<&Field>) -> Option<OwnedValue> {
-    let (Some(Field { key, term: Term { content: Content::Document(scope), .. }, .. }), Some(code)) = (scope, code.as_str())
+    let (Some(Field { key, term: Term { content: Content::Document(scope), .. }, .. }), Some(code)) =
+        (scope, code.as_str())
     else {
         return None;
     };

@@ -13,42 +13,42 @@ pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
     // What stood before decides whether a slash divides or begins a regular expression.
     let mut after_value = false;
     loop {
-        let before = scanner.at();
         scanner.skip_space()?;
-        let Some(c) = scanner.peek_char() else {
-            return Err(ShellError::new(start..start + "function".len(), "this function has no end").help("close its braces"));
-        };
-        match c {
-            '"' | '\'' | '`' => {
-                string::read(scanner)?;
-                after_value = true;
-                continue;
-            }
-            '/' if !after_value => {
-                scanner.bump();
-                skip_pattern(scanner)
-                    .ok_or_else(|| ShellError::new(before..before + 1, "this regular expression has no closing /"))?;
-                after_value = true;
-                continue;
-            }
-            c if is_name_part(c) => {
-                let word = scanner.take_while(is_name_part);
-                after_value = !matches!(word, "return" | "typeof" | "case" | "in" | "of" | "void" | "delete" | "else");
-                continue;
-            }
-            _ => {}
+        if skip_literal(scanner, after_value)? {
+            after_value = true;
+            continue;
         }
-        scanner.bump();
-        match c {
-            '{' | '(' | '[' => open += 1,
-            '}' | ')' | ']' => {
-                open = open.saturating_sub(1);
-                if c == '}' && open == 0 {
-                    return Ok(());
-                }
-            }
-            _ => {}
+        let word = scanner.take_while(is_name_part);
+        if !word.is_empty() {
+            after_value = !matches!(word, "return" | "typeof" | "case" | "in" | "of" | "void" | "delete" | "else");
+            continue;
         }
-        after_value = matches!(c, ')' | ']');
+        let sign = scanner.bump();
+        match sign {
+            Some('{' | '(' | '[') => open += 1,
+            Some('}') if open <= 1 => return Ok(()),
+            Some('}' | ')' | ']') => open = open.saturating_sub(1),
+            Some(_) => {}
+            None => {
+                let span = start..start + "function".len();
+                return Err(ShellError::new(span, "this function has no end").help("close its braces"));
+            }
+        }
+        after_value = matches!(sign, Some(')' | ']'));
     }
+}
+
+/// Goes behind a string or regular expression, if one comes next.
+fn skip_literal(scanner: &mut Scanner<'_>, after_value: bool) -> Result<bool, ShellError> {
+    let at = scanner.at();
+    match scanner.peek_char() {
+        Some('"' | '\'' | '`') => _ = string::read(scanner)?,
+        Some('/') if !after_value => {
+            scanner.bump();
+            skip_pattern(scanner)
+                .ok_or_else(|| ShellError::new(at..at + 1, "this regular expression has no closing /"))?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }

@@ -9,7 +9,11 @@ const INDENT: &str = "  ";
 pub(super) enum Piece {
     Atom(String),
     /// `open`, the items with commas between them, `close`.
-    Group { open: String, items: Vec<Piece>, close: &'static str },
+    Group {
+        open: String,
+        items: Vec<Piece>,
+        close: &'static str,
+    },
     /// One behind the other, without a break between: `key: ` and its value, a call and the next.
     Row(Vec<Piece>),
 }

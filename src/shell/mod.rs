@@ -13,8 +13,10 @@ mod constructor;
 mod date;
 mod error;
 mod extended;
+mod find_and_modify;
 mod function;
 mod layout;
+mod members;
 mod number;
 mod reads;
 mod regex;
@@ -39,7 +41,8 @@ pub use write_text::extended_json;
 /// Bytes of the longest text: a command can carry no more than a message of 48 MB, and people type less.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// How deep values may nest. mongod itself takes documents of 200 levels, some of which are the command's own.
+/// How deep values may nest: mongod itself takes documents of 200 levels. Reading so many takes less than 1 MiB of
+/// stack even without optimisation; a thread has 2.
 pub const MAX_NESTING: usize = 100;
 
 /// What a text does not say itself.

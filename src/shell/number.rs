@@ -36,7 +36,8 @@ pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
         let whole = u64::from_str_radix(digits, radix).map_err(|_| wrong())?;
         return Ok(if big { Number::Big(i128::from(whole)) } else { Number::Plain(whole as f64) });
     }
-    let leading_zero = plain.len() > 1 && plain.starts_with('0') && plain.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+    let leading_zero =
+        plain.len() > 1 && plain.starts_with('0') && plain.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     if leading_zero {
         return Err(wrong().help("a leading zero means octal in old JavaScript; leave it out, or write 0o"));
     }

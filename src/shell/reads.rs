@@ -17,14 +17,39 @@ pub(super) enum Read {
 
 /// The methods, for suggestions.
 pub(super) const METHODS: [&str; 9] = [
-    "find", "findOne", "count", "countDocuments", "estimatedDocumentCount", "distinct", "aggregate", "mapReduce", "explain",
+    "find",
+    "findOne",
+    "count",
+    "countDocuments",
+    "estimatedDocumentCount",
+    "distinct",
+    "aggregate",
+    "mapReduce",
+    "explain",
 ];
 
 /// The fields of a find behind its filter, in the drivers' order.
 const FIND_FIELDS: [&str; 20] = [
-    "sort", "projection", "hint", "skip", "limit", "batchSize", "singleBatch", "comment", "max", "min", "returnKey",
-    "showRecordId", "tailable", "noCursorTimeout", "awaitData", "allowPartialResults", "allowDiskUse", "let",
-    "readConcern", "collation",
+    "sort",
+    "projection",
+    "hint",
+    "skip",
+    "limit",
+    "batchSize",
+    "singleBatch",
+    "comment",
+    "max",
+    "min",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+    "noCursorTimeout",
+    "awaitData",
+    "allowPartialResults",
+    "allowDiskUse",
+    "let",
+    "readConcern",
+    "collation",
 ];
 
 pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Read, ShellError> {
@@ -79,55 +104,97 @@ fn settle_limit(command: &mut Command) {
     }
 }
 
+/// The methods of cursors, for suggestions.
+const CURSOR_METHODS: [&str; 25] = [
+    "sort",
+    "limit",
+    "skip",
+    "projection",
+    "hint",
+    "collation",
+    "comment",
+    "maxTimeMS",
+    "batchSize",
+    "allowDiskUse",
+    "min",
+    "max",
+    "returnKey",
+    "showRecordId",
+    "noCursorTimeout",
+    "tailable",
+    "readConcern",
+    "toArray",
+    "pretty",
+    "count",
+    "size",
+    "itcount",
+    "hasNext",
+    "next",
+    "explain",
+];
+
 /// What a method on a cursor makes of its command.
 pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<Command, ShellError> {
-    const METHODS: [&str; 26] = [
-        "sort", "limit", "skip", "projection", "project", "hint", "collation", "comment", "maxTimeMS", "batchSize",
-        "allowDiskUse", "min", "max", "returnKey", "showRecordId", "noCursorTimeout", "tailable", "readConcern",
-        "toArray", "pretty", "count", "size", "itcount", "hasNext", "next", "explain",
-    ];
-    let arguments = &mut method.arguments;
     let is_find = command.get("find").is_some();
-    match method.name.as_str() {
+    let name = method.name.as_str();
+    let known = on_any_cursor(&mut command, name, &mut method.arguments)?
+        || (is_find && on_find(&mut command, name, &mut method.arguments)?)
+        || (!is_find && on_aggregation(&mut command, name, &mut method.arguments)?);
+    if !known {
+        let instead = "write what it does as an option of the method before";
+        return Err(method.unknown("a cursor", &CURSOR_METHODS, instead));
+    }
+    method.arguments.finish()?;
+    Ok(command)
+}
+
+/// False when the method is another.
+fn on_any_cursor(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    match name {
         "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
         // These concern later batches, the connection, or nothing at all.
-        "maxAwaitTimeMS" | "readPref" | "allowPartialResults" => while arguments.any().is_some() {},
-        "count" | "size" if is_find => {
-            while arguments.any().is_some() {}
-            command = count_of(&command);
+        "maxAwaitTimeMS" | "readPref" | "allowPartialResults" => arguments.skip(),
+        "comment" | "maxTimeMS" | "hint" | "collation" => command.set(name, arguments.required("a value")?),
+        "readConcern" => {
+            let level = Term::string(&arguments.required_text("a level")?);
+            command.set(name, Term::document(vec![Field::new("level", level)]));
         }
-        "allowDiskUse" | "returnKey" | "showRecordId" | "noCursorTimeout" if is_find => {
-            let value = arguments.any().unwrap_or_else(|| Term::boolean(true));
-            command.set(&method.name, value);
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn on_find(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    match name {
+        "count" | "size" => {
+            arguments.skip();
+            *command = count_of(command);
         }
-        "tailable" if is_find => {
-            command.set("tailable", Term::boolean(true));
+        "allowDiskUse" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
+            command.set(name, arguments.any().unwrap_or_else(|| Term::boolean(true)));
+        }
+        "tailable" => {
+            command.set(name, Term::boolean(true));
             if arguments.options()?.flag("awaitData")? == Some(true) {
                 command.set("awaitData", Term::boolean(true));
             }
         }
-        "readConcern" => {
-            let level = Term::string(&arguments.required_text("a level")?);
-            command.set("readConcern", Term::document(vec![Field::new("level", level)]));
+        "sort" | "min" | "max" | "skip" | "limit" | "batchSize" => {
+            command.set(name, arguments.required("a value")?);
+            settle_limit(command);
         }
-        "batchSize" if !is_find => {
-            let size = arguments.required("a number")?;
-            command.set("cursor", Term::document(vec![Field::new("batchSize", size)]));
-        }
-        "comment" | "maxTimeMS" | "hint" | "collation" => {
-            let value = arguments.required("a value")?;
-            command.set(&method.name, value);
-        }
-        "sort" | "min" | "max" | "skip" | "limit" | "batchSize" if is_find => {
-            let value = arguments.required("a value")?;
-            command.set(&method.name, value);
-            settle_limit(&mut command);
-        }
-        "projection" | "project" if is_find => command.set("projection", arguments.required_document("a projection")?),
-        _ => return Err(method.unknown("a cursor", &METHODS, "write what it does as an option of the method before")),
+        "projection" | "project" => command.set("projection", arguments.required_document("a projection")?),
+        _ => return Ok(false),
     }
-    arguments.finish()?;
-    Ok(command)
+    Ok(true)
+}
+
+fn on_aggregation(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    if name == "batchSize" {
+        let size = Field::new("batchSize", arguments.required("a number")?);
+        command.set("cursor", Term::document(vec![size]));
+    }
+    Ok(name == "batchSize")
 }
 
 /// The count of what a find would find.
@@ -135,8 +202,13 @@ fn count_of(find: &Command) -> Command {
     let target = find.get("find").cloned().unwrap_or_else(|| Term::string(""));
     let mut count = Command::new(&find.database, "count", target);
     for (from, to) in [
-        ("filter", "query"), ("limit", "limit"), ("skip", "skip"), ("hint", "hint"), ("maxTimeMS", "maxTimeMS"),
-        ("readConcern", "readConcern"), ("collation", "collation"),
+        ("filter", "query"),
+        ("limit", "limit"),
+        ("skip", "skip"),
+        ("hint", "hint"),
+        ("maxTimeMS", "maxTimeMS"),
+        ("readConcern", "readConcern"),
+        ("collation", "collation"),
     ] {
         if let Some(term) = find.get(from) {
             count.push(to, term.clone());
@@ -205,7 +277,10 @@ fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command,
         return Err(arguments.wrong(other, "stages, each a document,"));
     }
     command.push("pipeline", Term::array(stages));
-    options.copy(&["writeConcern", "bypassDocumentValidation", "allowDiskUse", "hint", "let", "comment"], &mut command.fields);
+    options.copy(
+        &["writeConcern", "bypassDocumentValidation", "allowDiskUse", "hint", "let", "comment"],
+        &mut command.fields,
+    );
     let cursor = match (options.take("batchSize"), options.take("cursor")) {
         (Some(size), _) => Term::document(vec![Field::new("batchSize", size)]),
         (None, Some(cursor)) => cursor,

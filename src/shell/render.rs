@@ -5,26 +5,10 @@
 //! in `runCommand({…})`, and where even that cannot say it, as Extended JSON.
 
 use super::layout::Piece;
+use super::members::DATABASE_MEMBERS;
 use super::write_text::{document, extended_json, is_plain_name, piece, quoted};
 use super::{is_same, parse};
 use crate::document::{Document, Value};
-
-/// Names that mean something else to mongosh after `db.` (mongosh 2.12).
-const DATABASE_MEMBERS: &[&str] = &[
-    "adminCommand", "aggregate", "auth", "changeUserPassword", "checkMetadataConsistency", "cloneCollection",
-    "cloneDatabase", "commandHelp", "constructor", "copyDatabase", "createCollection", "createEncryptedCollection",
-    "createRole", "createUser", "createView", "currentOp", "dropAllRoles", "dropAllUsers", "dropDatabase", "dropRole",
-    "dropUser", "fsyncLock", "fsyncUnlock", "getCollection", "getCollectionInfos", "getCollectionNames",
-    "getLastError", "getLastErrorObj", "getLogComponents", "getMongo", "getName", "getProfilingStatus",
-    "getReplicationInfo", "getRole", "getRoles", "getSiblingDB", "getUser", "getUsers", "grantPrivilegesToRole",
-    "grantRolesToRole", "grantRolesToUser", "hasOwnProperty", "hello", "help", "hostInfo", "isMaster",
-    "isPrototypeOf", "killOp", "listCommands", "logout", "printCollectionStats", "printReplicationInfo",
-    "printSecondaryReplicationInfo", "printShardingStatus", "printSlaveReplicationInfo", "propertyIsEnumerable",
-    "revokePrivilegesFromRole", "revokeRolesFromRole", "revokeRolesFromUser", "rotateCertificates", "runCommand",
-    "serverBits", "serverBuildInfo", "serverCmdLineOpts", "serverStatus", "setLogLevel", "setProfilingLevel",
-    "setSecondaryOk", "shutdownServer", "sql", "stats", "toLocaleString", "toString", "updateRole", "updateUser",
-    "valueOf", "version", "watch",
-];
 
 /// The command as text that [`parse`] reads as the same again: on one line if it fits. `database` is what `db`
 /// means to the reader. The one thing lost is bytes that are no UTF-8.
@@ -96,13 +80,21 @@ impl<'c> Rendering<'c> {
         Some(Self { command, receiver, said: vec!["$db"] })
     }
 
-    /// `db.orders.explain("queryPlanner")`, with the rest of `command` left to its own form.
+    /// `db.orders.explain("queryPlanner")`, with the rest of `command` left to its own form. mongosh explains
+    /// writes only by their old methods, so these stay commands.
     fn of_explained(command: Document<'c>, inner: Document<'c>, database: &str) -> Option<Self> {
+        let first = inner.first()?;
+        let explainable = match first.key {
+            b"find" | b"aggregate" | b"distinct" | b"findAndModify" => true,
+            b"count" => inner.get("query").is_some(),
+            _ => false,
+        };
         let own = command.get("$db")?.as_str()?;
         let verbosity = command.get("verbosity")?.as_str()?;
-        let receiver = collection_text(own, inner.first()?.value.as_str()?, database);
+        let receiver = collection_text(own, first.value.as_str()?, database);
         let receiver = format!("{receiver}.explain({})", quoted(verbosity));
-        (command.elements().count() == 3).then_some(Self { command: inner, receiver, said: vec!["$db"] })
+        let whole = explainable && command.elements().count() == 3;
+        whole.then_some(Self { command: inner, receiver, said: vec!["$db"] })
     }
 
     fn method(mut self) -> Option<Piece> {
@@ -133,12 +125,22 @@ impl<'c> Rendering<'c> {
     }
 
     /// A call with what is left of the command as options.
-    fn call(mut self, method: &str, mut arguments: Vec<Piece>, said: &[&'static str]) -> Option<Piece> {
+    fn call(self, method: &str, arguments: Vec<Piece>, said: &[&'static str]) -> Option<Piece> {
+        self.call_with(Document::EMPTY, method, arguments, said)
+    }
+
+    /// The same with the options of the command's one statement before its own.
+    fn call_with(
+        mut self,
+        statement: Document<'_>,
+        method: &str,
+        mut arguments: Vec<Piece>,
+        said: &[&'static str],
+    ) -> Option<Piece> {
         self.said.extend_from_slice(said);
         let ordered = self.command.get("ordered").and_then(Value::as_bool);
         self.said.extend((ordered == Some(true)).then_some("ordered"));
-        let said = std::mem::take(&mut self.said);
-        arguments.extend(options([self.command], &said, &[])?);
+        arguments.extend(options([statement, self.command], &self.said, &[])?);
         Some(Piece::call(format!("{}.{method}", self.receiver), arguments))
     }
 
@@ -161,26 +163,16 @@ impl<'c> Rendering<'c> {
     fn update(self) -> Option<Piece> {
         let statements = self.statements("updates")?;
         let [one] = statements.as_slice() else { return self.bulk(&statements, "update", "updates", update_parts) };
-        let (method, key, filter, update) = update_parts(*one)?;
-        debug_assert!(!key.is_empty(), "every update has a part besides its filter");
-        self.single(method, vec![piece(filter)?, piece(update?)?], *one, &["update", "updates"])
+        let (method, _, filter, update) = update_parts(*one)?;
+        let arguments = vec![piece(filter)?, piece(update?)?];
+        self.call_with(*one, method, arguments, &["update", "updates", "q", "u", "multi"])
     }
 
     fn delete(self) -> Option<Piece> {
         let statements = self.statements("deletes")?;
         let [one] = statements.as_slice() else { return self.bulk(&statements, "delete", "deletes", delete_parts) };
         let (method, _, filter, _) = delete_parts(*one)?;
-        self.single(method, vec![piece(filter)?], *one, &["delete", "deletes"])
-    }
-
-    /// One statement: its options and the command's are the method's.
-    fn single(mut self, method: &str, mut arguments: Vec<Piece>, one: Document<'_>, said: &[&'static str]) -> Option<Piece> {
-        self.said.extend_from_slice(said);
-        let ordered = self.command.get("ordered").and_then(Value::as_bool);
-        self.said.extend((ordered == Some(true)).then_some("ordered"));
-        self.said.extend(STATEMENT_PARTS);
-        arguments.extend(options([one, self.command], &self.said, &[])?);
-        Some(Piece::call(format!("{}.{method}", self.receiver), arguments))
+        self.call_with(*one, method, vec![piece(filter)?], &["delete", "deletes", "q", "limit"])
     }
 
     fn bulk(
@@ -231,8 +223,19 @@ impl<'c> Rendering<'c> {
     /// The options are called on the cursor.
     fn find(self) -> Option<Piece> {
         const CALLED: [&str; 13] = [
-            "sort", "hint", "skip", "limit", "batchSize", "comment", "max", "min", "returnKey", "showRecordId",
-            "allowDiskUse", "collation", "maxTimeMS",
+            "sort",
+            "hint",
+            "skip",
+            "limit",
+            "batchSize",
+            "comment",
+            "max",
+            "min",
+            "returnKey",
+            "showRecordId",
+            "allowDiskUse",
+            "collation",
+            "maxTimeMS",
         ];
         let mut arguments = vec![piece(self.command.get("filter")?)?];
         let projection = self.command.get("projection").map(piece);

@@ -39,7 +39,9 @@ fn escape(scanner: &mut Scanner<'_>, at: usize, content: &mut String) -> Result<
         Some('v') => '\u{b}',
         Some('0') if !scanner.peek_char().is_some_and(|c| c.is_ascii_digit()) => '\0',
         Some('0'..='9') => {
-            return Err(ShellError::new(at..scanner.at(), "octal escapes are not allowed").help("write \\xHH or \\uHHHH"));
+            return Err(
+                ShellError::new(at..scanner.at(), "octal escapes are not allowed").help("write \\xHH or \\uHHHH")
+            );
         }
         Some('x') => hexadecimal(scanner, at, 2)?,
         Some('u') => unicode(scanner, at)?,

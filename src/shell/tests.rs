@@ -5,7 +5,7 @@ use bson::{Bson, RawDocumentBuf, doc};
 use proptest::prelude::*;
 
 use super::{Surroundings, extended_json, is_same, parse, render};
-use crate::document::{CowDocument, Document};
+use crate::document::{CowDocument, Document, Value};
 
 const DATABASE: &str = "shop";
 
@@ -72,7 +72,8 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("db.orders.find({a: /x/q})", "q", "are no flags"),
         ("db.orders.find({}) /* x", "/*", "no end"),
         ("db.orders.find({__proto__: 1})", "__proto__", "would be lost"),
-        ("db.orders.find({$where: function() { return 1 })", "function", "this function has no end"),
+        ("db.orders.find({$where: function() { return 1 }.x", ".", "expected `,` or `}`"),
+        ("db.orders.find({$where: function() { return 1", "function", "this function has no end"),
         ("use shop db.orders.find()", "use shop db.orders.find()", "write the command on the next line"),
         ("{}", "{}", "the command is empty"),
         ("{find: \"a\", filter: {_id: {$oid: \"1\"}}}", "{$oid: \"1\"}", "507f1f77bcf86cd799439011"),
@@ -169,7 +170,7 @@ fn commands_are_shown_as_people_would_type_them() {
         let shown = render(parsed.commands[0].as_document(), DATABASE);
         assert_eq!(shown, text);
     }
-    let long = format!("db.orders.updateOne({{_id: 1}}, {{$set: {{title: \"{}\"}}}})", "x".repeat(80));
+    let long = format!("db.orders.updateOne({{_id: 1}}, {{$set: {{title: \"{}\"}}}})", "x".repeat(70));
     let parsed = parse(&long, DATABASE).unwrap();
     let lines = "db.orders.updateOne(\n  {_id: 1},\n  {$set: {title: \"";
     assert!(render(parsed.commands[0].as_document(), DATABASE).starts_with(lines));
@@ -218,6 +219,20 @@ fn hostile_texts_are_refused_in_time() {
         assert!(started.elapsed().as_secs() < 10, "{}", &text[..30]);
     }
     assert!(parse(&" ".repeat(super::MAX_TEXT_BYTES + 1), DATABASE).is_err());
+    for depth in [super::MAX_NESTING - 1, crate::document::MAX_DEPTH - 5] {
+        // Without the bson crate, which needs more stack than all of this.
+        let mut nested = CowDocument::build(|_| {});
+        for _ in 1..depth {
+            nested = CowDocument::build(|w| w.value("a", Value::document(nested.as_document())));
+        }
+        let command = CowDocument::build(|w| {
+            w.string("find", "c");
+            w.value("filter", Value::document(nested.as_document()));
+            w.string("$db", DATABASE);
+        });
+        let shown = render(command.as_document(), DATABASE);
+        assert_eq!(parse(&shown, DATABASE).is_ok(), depth < super::MAX_NESTING, "{shown}");
+    }
 }
 
 /// Values of every type; documents keep names that JavaScript would move.
@@ -236,9 +251,8 @@ fn value() -> impl Strategy<Value = Bson> {
         Just(Bson::MinKey),
         Just(Bson::MaxKey),
         any::<(u32, u32)>().prop_map(|(time, increment)| Bson::Timestamp(bson::Timestamp { time, increment })),
-        (any::<u8>(), prop::collection::vec(any::<u8>(), 0..20)).prop_map(|(subtype, bytes)| {
-            Bson::Binary(bson::Binary { subtype: subtype.into(), bytes })
-        }),
+        (any::<u8>(), prop::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(subtype, bytes)| { Bson::Binary(bson::Binary { subtype: subtype.into(), bytes }) }),
         any::<[u8; 16]>().prop_map(|bytes| bson::Uuid::from_bytes(bytes).into()),
         ("[a/\\[\\]^\\\\*\\n]{0,5}", "[imsx]{0,2}").prop_filter_map("C strings", |(pattern, options)| {
             let (pattern, options) = (pattern.try_into().ok()?, options.try_into().ok()?);

@@ -64,7 +64,9 @@ pub(super) fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                out.push_str(&format!("\\u{:04x}", c as u32))
+            }
             c => out.push(c),
         }
     }
@@ -132,7 +134,8 @@ fn regex_literal(pattern: &str, options: &str) -> Option<String> {
     let flags: String = options.chars().map(|option| if option == 's' { 'g' } else { option }).collect();
     let literal = format!("/{pattern}/{flags}");
     // Two slashes would begin a comment.
-    let (read, span) = Scanner::new(&literal).regex().ok().filter(|_| !pattern.is_empty() && !pattern.starts_with('*'))?;
+    let (read, span) =
+        Scanner::new(&literal).regex().ok().filter(|_| !pattern.is_empty() && !pattern.starts_with('*'))?;
     (span.end == literal.len() && read.pattern == pattern && read.options == options).then_some(literal)
 }
 
@@ -202,7 +205,8 @@ fn extended(value: Value<'_>) -> serde_json::Value {
     if let Some(array) = value.as_array() {
         return array.values().map(extended).collect();
     }
-    extended_scalar(value).unwrap_or_else(|| json!(String::from_utf8_lossy(value.as_string_bytes().unwrap_or_default())))
+    extended_scalar(value)
+        .unwrap_or_else(|| json!(String::from_utf8_lossy(value.as_string_bytes().unwrap_or_default())))
 }
 
 fn extended_scalar(value: Value<'_>) -> Option<serde_json::Value> {

@@ -1,9 +1,9 @@
 //! The methods that write: each as the command that drivers send for it, its fields in the drivers' order.
 
-use super::ShellError;
 use super::arguments::{Arguments, Options};
 use super::chain::{Collection, Command, Method};
 use super::term::{Content, Field, Term};
+use super::{ShellError, find_and_modify};
 
 /// What became of a method.
 pub(super) enum Written {
@@ -12,13 +12,28 @@ pub(super) enum Written {
     No(Method),
 }
 
-type Commands = Result<Vec<Command>, ShellError>;
+pub(super) type Commands = Result<Vec<Command>, ShellError>;
 
 /// The methods, for suggestions.
 pub(super) const METHODS: [&str; 18] = [
-    "insertOne", "insertMany", "insert", "updateOne", "updateMany", "update", "replaceOne", "save", "deleteOne",
-    "deleteMany", "remove", "findOneAndUpdate", "findOneAndReplace", "findOneAndDelete", "findAndModify", "bulkWrite",
-    "findandmodify", "runCommand",
+    "insertOne",
+    "insertMany",
+    "insert",
+    "updateOne",
+    "updateMany",
+    "update",
+    "replaceOne",
+    "save",
+    "deleteOne",
+    "deleteMany",
+    "remove",
+    "findOneAndUpdate",
+    "findOneAndReplace",
+    "findOneAndDelete",
+    "findAndModify",
+    "bulkWrite",
+    "findandmodify",
+    "runCommand",
 ];
 
 pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Written, ShellError> {
@@ -35,9 +50,9 @@ pub(super) fn collection_method(collection: &Collection, mut method: Method) -> 
         "deleteOne" => delete(collection, arguments, 1),
         "deleteMany" => delete(collection, arguments, 0),
         "remove" => remove(collection, arguments),
-        "findOneAndUpdate" | "findOneAndReplace" => find_one_and_write(collection, arguments, &method.name),
-        "findOneAndDelete" => find_one_and_delete(collection, arguments),
-        "findAndModify" | "findandmodify" => find_and_modify(collection, arguments),
+        "findOneAndUpdate" | "findOneAndReplace" => find_and_modify::write(collection, arguments, &method.name),
+        "findOneAndDelete" => find_and_modify::delete(collection, arguments),
+        "findAndModify" | "findandmodify" => find_and_modify::whole(collection, arguments),
         "bulkWrite" => bulk_write(collection, arguments),
         _ => return Ok(Written::No(method)),
     };
@@ -126,18 +141,23 @@ fn all_documents(terms: Vec<Term>, arguments: &Arguments) -> Result<Vec<Term>, S
 
 /// What stands in the place of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+pub(super) enum Takes {
     Operators,
     Replacement,
     Either,
 }
 
 /// An update must say by its first field what it is, as drivers check.
-fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
+pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
     let has_operators = match &term.content {
         Content::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
         Content::Array(stages) if takes != Takes::Replacement => !stages.is_empty(),
-        _ => return Err(ShellError::new(term.span.clone(), format!("an update is a document, not {}", term.describe()))),
+        _ => {
+            return Err(ShellError::new(
+                term.span.clone(),
+                format!("an update is a document, not {}", term.describe()),
+            ));
+        }
     };
     match (takes, has_operators) {
         (Takes::Operators, false) => {
@@ -271,92 +291,6 @@ fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
     command(collection, List::Deletes, vec![statement], options)
 }
 
-/// The parts of a findAndModify that methods name differently.
-#[derive(Debug, Default)]
-struct FindAndModify {
-    query: Option<Term>,
-    update: Option<Term>,
-    remove: bool,
-    new: bool,
-    fields: Option<Term>,
-}
-
-impl FindAndModify {
-    fn command(self, collection: &Collection, mut options: Options) -> Commands {
-        let mut command = collection.command("findAndModify");
-        command.push("query", self.query.unwrap_or_else(|| Term::document(Vec::new())));
-        command.push("remove", Term::boolean(self.remove));
-        command.push("new", Term::boolean(self.new));
-        let upsert = if self.remove { None } else { options.flag("upsert")? };
-        command.push("upsert", Term::boolean(upsert.unwrap_or(false)));
-        options.copy(&["sort"], &mut command.fields);
-        if let Some(fields) = self.fields {
-            command.push("fields", fields);
-        }
-        options.copy(&["maxTimeMS", "writeConcern", "let", "comment", "collation", "hint"], &mut command.fields);
-        if let Some(update) = self.update {
-            command.push("update", update);
-            options.copy(&["bypassDocumentValidation", "arrayFilters"], &mut command.fields);
-        }
-        options.finish()?;
-        Ok(vec![command])
-    }
-}
-
-fn find_one_and_write(collection: &Collection, arguments: &mut Arguments, method: &str) -> Commands {
-    let query = arguments.required_document("a filter")?;
-    let update = arguments.required("an update")?;
-    check_update(&update, if method == "findOneAndReplace" { Takes::Replacement } else { Takes::Operators })?;
-    let mut options = arguments.options()?;
-    let new = returns_new(&mut options)?;
-    let fields = options.take("projection");
-    let parts = FindAndModify { query: Some(query), update: Some(update), new, fields, ..FindAndModify::default() };
-    parts.command(collection, options)
-}
-
-/// By whichever of its names: is the document returned as it is afterwards?
-fn returns_new(options: &mut Options) -> Result<bool, ShellError> {
-    if let Some(term) = options.take("returnDocument") {
-        return match term.as_str() {
-            Some("after") => Ok(true),
-            Some("before") => Ok(false),
-            _ => Err(ShellError::new(term.span, "`returnDocument` is \"before\" or \"after\"")),
-        };
-    }
-    let new = [options.flag("returnNewDocument")?, options.flag("new")?];
-    let original = options.flag("returnOriginal")?;
-    Ok(new.into_iter().flatten().next().or(original.map(|original| !original)).unwrap_or(false))
-}
-
-fn find_one_and_delete(collection: &Collection, arguments: &mut Arguments) -> Commands {
-    let query = arguments.required_document("a filter")?;
-    let mut options = arguments.options()?;
-    let fields = options.take("projection");
-    let parts = FindAndModify { query: Some(query), remove: true, fields, ..FindAndModify::default() };
-    parts.command(collection, options)
-}
-
-fn find_and_modify(collection: &Collection, arguments: &mut Arguments) -> Commands {
-    let term = arguments.required_document("a document with query and update")?;
-    arguments.finish()?;
-    let span = term.span.clone();
-    let Content::Document(fields) = term.content else { return Ok(Vec::new()) };
-    let mut options = Options::of("findAndModify", fields);
-    let remove = options.flag("remove")?.unwrap_or(false);
-    let update = options.take("update");
-    if remove == update.is_some() {
-        let error = ShellError::new(span, "findAndModify takes one of `update` and `remove: true`");
-        return Err(error);
-    }
-    if let Some(update) = &update {
-        check_update(update, Takes::Either)?;
-    }
-    let query = options.take("query");
-    let new = options.flag("new")?.unwrap_or(false);
-    let fields = options.take("fields").or(options.take("projection"));
-    FindAndModify { query, update, remove, new, fields }.command(collection, options)
-}
-
 /// One operation of a bulkWrite, as a statement.
 fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     const KNOWN: &str = "insertOne, updateOne, updateMany, replaceOne, deleteOne or deleteMany";
@@ -419,7 +353,8 @@ fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
     options.copy(List::Updates.options(), &mut shared);
     options.finish()?;
     let one = |(list, statements): (List, Vec<Term>)| {
-        let mut fields: Vec<Field> = shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
+        let mut fields: Vec<Field> =
+            shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
         fields.push(Field::new("ordered", Term::boolean(ordered)));
         write_command(collection, list, statements, &mut Options::of("bulkWrite", fields))
     };

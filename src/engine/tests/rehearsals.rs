@@ -57,7 +57,11 @@ fn every_road_comes_to_an_end() {
             "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {v: 1}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}])",
             "db.c.replaceOne({v: 1}, {v: 2}); db.c.updateOne({}, {$set: {a: 1}})",
         ),
-        (NUMBERS, "db.c.insertMany([{_id: 1}, {_id: 2, no: 5}, {_id: 3}])", "db.c.insertMany([{_id: 1, no: 100}, {_id: 2, no: 5}, {_id: 3, no: 101}])"),
+        (
+            NUMBERS,
+            "db.c.insertMany([{_id: 1}, {_id: 2, no: 5}, {_id: 3}])",
+            "db.c.insertMany([{_id: 1, no: 100}, {_id: 2, no: 5}, {_id: 3, no: 101}])",
+        ),
         (OPTIMISTIC, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, no: 1})"),
         (OPTIMISTIC, "db.c.insertOne({_id: 1, no: 7})", "unchanged"),
         (TREE, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, path: null})"),
