@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn lines_of_both_in_order() {
-        assert_eq!(difference("a\nb\nc", "a\nB\nc\n", false), "  a\n- b\n+ B\n  c\n");
+        assert_eq!(difference("a\nb\nc\n", "a\nB\nc\n", false), "  a\n- b\n+ B\n  c\n");
         assert_eq!(difference("a", "b", true), "\u{1b}[31m- a\u{1b}[0m\n\u{1b}[32m+ b\u{1b}[0m\n");
     }
 }

@@ -1,5 +1,7 @@
 //! Whether two commands ask for the same.
 
+use std::collections::HashMap;
+
 use crate::document::{Document, Value};
 
 /// Commands are compared field by field, whatever their order after the name; so are the statements they carry,
@@ -12,8 +14,10 @@ pub fn is_same(one: Document<'_>, other: Document<'_>) -> bool {
 
 fn same_fields(one: Document<'_>, other: Document<'_>, same: fn(&[u8], Value<'_>, Value<'_>) -> bool) -> bool {
     let covers = |one: Document<'_>, other: Document<'_>| {
-        one.elements().all(|element| match other.elements().find(|partner| partner.key == element.key) {
-            Some(partner) => same(element.key, element.value, partner.value),
+        let partners: HashMap<&[u8], Value<'_>> =
+            other.elements().map(|element| (element.key, element.value)).collect();
+        one.elements().all(|element| match partners.get(element.key) {
+            Some(partner) => same(element.key, element.value, *partner),
             None => is_default(element.key, element.value),
         })
     };

@@ -80,6 +80,8 @@ impl Piece {
     /// What is left of `room` behind it on one line; `None` when it does not fit. Looks no further than it must.
     fn fits(&self, room: usize) -> Option<usize> {
         match self {
+            // A character has at most four bytes, and long strings need not be counted to the end.
+            Self::Atom(text) if text.len() > 4 * room => None,
             Self::Atom(text) => room.checked_sub(text.chars().count()),
             Self::Row(pieces) => pieces.iter().try_fold(room, |room, piece| piece.fits(room)),
             Self::Group { open, items, close } => {

@@ -207,6 +207,7 @@ fn hostile_texts_are_refused_in_time() {
         "db.a.find()".to_owned() + &".sort({})".repeat(many / 9),
         "/*".repeat(many / 2),
         "{\"a\": ".repeat(many / 6),
+        "{find: 'c'".to_owned() + &(0..many / 10).map(|n| format!(",a{n}:1")).collect::<String>() + "}",
         "db.a.find({".to_owned() + &"a:1,".repeat(many / 4) + "})",
         "db.a.find({".to_owned() + &(0..many / 10).map(|n| format!("a{n}:1,")).collect::<String>() + "})",
         "db.a.find(\"".to_owned() + &"\\".repeat(many) + "\")",
