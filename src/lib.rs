@@ -4,7 +4,7 @@
 //!
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
+//! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
 pub mod cli;
@@ -15,4 +15,6 @@ pub mod patterns;
 pub mod proxy;
 pub mod rules;
 pub mod service;
+pub mod shell;
+mod suggest;
 pub mod wire;

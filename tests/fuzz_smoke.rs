@@ -79,6 +79,7 @@ fn seeds_of(name: &str) -> Vec<Vec<u8>> {
         "plan" => frames.iter().zip(1u64..).map(|(frame, n)| [&n.to_le_bytes()[..], frame].concat()).collect(),
         "document" => frames.iter().filter_map(|frame| body(frame)).collect(),
         "rules" => rule_files(),
+        "shell" => shell_texts(),
         other => panic!("target {other} has no seeds"),
     }
 }
@@ -100,6 +101,11 @@ fn rule_files() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
     let files = fs::read_dir(folder).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
     files.chain([RULES.as_bytes().to_vec(), b"version: 1\nrules: [[[[{a: &x [*x]}]]]]".to_vec()]).collect()
+}
+
+fn shell_texts() -> Vec<Vec<u8>> {
+    let texts = include_str!("mongosh/corpus.txt").lines().filter(|line| !line.starts_with('#'));
+    texts.map(|text| text.as_bytes().to_vec()).collect()
 }
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {

@@ -26,7 +26,7 @@ use docward::wire::op_msg::{Message, Writer};
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
 
-pub use plans::plan;
+pub use plans::{plan, shell};
 
 /// A target's name and function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -38,6 +38,7 @@ pub const ALL: &[Target] = &[
     ("command", command),
     ("plan", plan),
     ("rules", rules),
+    ("shell", shell),
 ];
 
 /// One frame: read or refused; what was read is written and read again as the same; a handshake that

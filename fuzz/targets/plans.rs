@@ -4,12 +4,16 @@ use std::sync::LazyLock;
 
 use docward::command::{Batch, Command, Form, Reply, classify};
 use docward::engine::lookup::{Found, Lookup, LookupError};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, rehearse, triage};
 use docward::patterns::RuleSet;
+use docward::shell;
 use docward::wire::{Header, OpCode};
 
 use super::random::Random;
 use super::{load, seeds};
+
+/// The database that the shell is in.
+const DATABASE: &str = "shop";
 
 pub const RULES: &str = include_str!("rules.yaml");
 
@@ -32,6 +36,23 @@ pub fn plan(bytes: &[u8]) {
     // of judging what later turns out to concern nobody.
     assert!(matches!(early, Triage::More | Triage::Judge) || early == decided, "{early:?} became {decided:?}");
     carry_out(frame, &mut random);
+}
+
+/// A text for the shell: refused at a place in it, or read as commands that are shown, read again as the same,
+/// and rehearsed before the rules.
+pub fn shell(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let parsed = match shell::parse(&text, DATABASE) {
+        Err(error) => return assert!(text.get(error.span.clone()).is_some() && !error.message.is_empty(), "{error:?}"),
+        Ok(parsed) => parsed,
+    };
+    for command in &parsed.commands {
+        let command = command.as_document();
+        let shown = shell::render(command, DATABASE);
+        let again = shell::parse(&shown, DATABASE).unwrap_or_else(|error| panic!("{error:?} in {shown}"));
+        assert!(again.commands.first().is_some_and(|again| shell::is_same(again.as_document(), command)), "{shown}");
+        let _ = rehearse(command, &LOADED, Now { milliseconds: 5 }, &mut Session::default());
+    }
 }
 
 fn carry_out(frame: &[u8], random: &mut Random) {

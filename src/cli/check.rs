@@ -7,8 +7,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::Format;
 use super::config::ConfigFile;
 use crate::patterns::RuleSet;
 use crate::proxy::ListenerTls;
@@ -28,12 +29,6 @@ pub struct Arguments {
     /// Show what each rule makes of every command that can reach its collections.
     #[arg(long)]
     coverage: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// 0 when everything loads, 1 when it does not.

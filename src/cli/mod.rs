@@ -4,11 +4,15 @@ mod check;
 mod completions;
 mod config;
 mod connection;
+mod difference;
+mod explain;
 mod man;
 mod repair;
 mod reset_clock;
 mod serve;
+mod test;
 mod values;
+mod words;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -40,12 +44,23 @@ pub enum LogFormat {
     Json,
 }
 
+/// Form of what a command prints on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Stand between clients and the upstream deployment.
     Serve(serve::Arguments),
     /// Load rules as serve would, and say what is wrong with them.
     Check(check::Arguments),
+    /// Show what rules make of a command: the verdict, who spoke, and what would be sent.
+    Explain(explain::Arguments),
+    /// Run the tests that rule files carry, and test files.
+    Test(test::Arguments),
     /// Find copies that do not say what their original says, and mend them.
     Repair(repair::Arguments),
     /// Forget the stamps of a timestamps rule, so that the next write wins.
@@ -64,6 +79,8 @@ impl Command {
         match self {
             Self::Serve(arguments) => serve::run(arguments),
             Self::Check(arguments) => check::run(&arguments),
+            Self::Explain(arguments) => explain::run(arguments),
+            Self::Test(arguments) => test::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),
             Self::ResetClock(arguments) => reset_clock::run(arguments),
             Self::Schema => print(SCHEMA.as_bytes()),

@@ -126,8 +126,8 @@ fn judge_statement<'r, 'a>(
     };
     for (rule, stance) in bench {
         let verdict = rule.pattern.verdict(&judged.statement, context);
-        if let Some((said, reason)) = heard(&verdict, rule, *stance) {
-            observations.note(rule, &context.namespace, said, reason);
+        if let Some((said, rejection)) = heard(&verdict, rule, *stance) {
+            observations.note(rule, &context.namespace, said, rejection);
         }
         if *stance != Stance::Enforce {
             continue;
@@ -156,13 +156,13 @@ fn judge_statement<'r, 'a>(
 }
 
 /// What is to be noted of a verdict.
-fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, &'v str)> {
+fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, Option<&'v Rejection>)> {
     match verdict {
         Verdict::Forward => None,
-        Verdict::Rewrite(_) | Verdict::Allocate | Verdict::Procedure(_) => Some((stance.rewrites(), "")),
+        Verdict::Rewrite(_) | Verdict::Allocate | Verdict::Procedure(_) => Some((stance.rewrites(), None)),
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
-            Some((Said::Allow, &rejection.reason))
+            Some((Said::Allow, Some(rejection)))
         }
-        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some((stance.rejects(), &rejection.reason)),
+        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some((stance.rejects(), Some(rejection))),
     }
 }

@@ -17,12 +17,14 @@ mod merge;
 mod observation;
 mod plan;
 mod refusal;
+mod rehearsal;
 #[cfg(test)]
 mod tests;
 mod triage;
 
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
+pub use rehearsal::{Need, Outcome, Rehearsal, rehearse, statements};
 pub use triage::{Triage, triage};
 
 /// What the engine remembers of one client connection.

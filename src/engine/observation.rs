@@ -1,6 +1,6 @@
 //! What rules said about a message, for logs and counters.
 
-use crate::patterns::Rule;
+use crate::patterns::{Rejection, Rule};
 use crate::rules::RuleId;
 
 /// The kinds of things a rule can say.
@@ -49,6 +49,8 @@ pub struct Observation {
     pub said: Said,
     /// Why it rejected the first of them; empty for rewrites.
     pub reason: String,
+    /// What to do instead; empty for rewrites.
+    pub hint: String,
     /// How many statements.
     pub statements: u64,
 }
@@ -57,10 +59,19 @@ pub struct Observation {
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     list: Vec<Observation>,
+    /// Routine is noted too.
+    thorough: bool,
 }
 
 impl Observations {
-    pub(super) fn note(&mut self, rule: &Rule, namespace: &impl std::fmt::Display, said: Said, reason: &str) {
+    pub(super) fn note(
+        &mut self,
+        rule: &Rule,
+        namespace: &impl std::fmt::Display,
+        said: Said,
+        rejection: Option<&Rejection>,
+    ) {
+        let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
         match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
             Some(seen) => seen.statements += 1,
             None => self.list.push(Observation {
@@ -69,10 +80,22 @@ impl Observations {
                 pattern: rule.pattern.name(),
                 namespace: namespace.to_string(),
                 said,
-                reason: reason.to_owned(),
+                reason: text(|rejection| &rejection.reason),
+                hint: text(|rejection| &rejection.hint),
                 statements: 1,
             }),
         }
+    }
+
+    /// Options added to a command: too many to count as news, unless somebody asks about this one command.
+    pub(super) fn note_routine(&mut self, rule: &Rule, namespace: &impl std::fmt::Display) {
+        if self.thorough {
+            self.note(rule, namespace, Said::Rewrite, None);
+        }
+    }
+
+    pub(super) fn be_thorough(&mut self) {
+        self.thorough = true;
     }
 
     pub(super) fn take(&mut self) -> Vec<Observation> {

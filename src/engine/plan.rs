@@ -87,6 +87,12 @@ impl<'f> Plan<'f> {
         Self { frame, rules, now, state: State::Fresh, observations: Observations::default(), answer: None }
     }
 
+    /// For a rehearsal: rules speak even of what happens to nearly every command.
+    pub(super) fn thoroughly(mut self) -> Self {
+        self.observations.be_thorough();
+        self
+    }
+
     /// What rules have said since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.take()
@@ -299,22 +305,22 @@ impl<'f> Plan<'f> {
             match (verdict, stance) {
                 (CommandVerdict::Forward | CommandVerdict::Ask(_), _) => {}
                 (CommandVerdict::Warn(warning), _) => {
-                    self.observations.note(rule, &namespace, Said::Warn, &warning.reason);
+                    self.observations.note(rule, &namespace, Said::Warn, Some(&warning));
                 }
-                // Reads with fields added are too many to count as news.
                 (CommandVerdict::Set(key, value), Stance::Enforce) if fits(command, key, &value) => {
+                    self.observations.note_routine(rule, &namespace);
                     changes.push((key, value));
                 }
                 (CommandVerdict::Set(key, _), Stance::Enforce) => {
                     let reason = format!("there is no room in it for the field '{key}' that the rule adds");
-                    self.observations.note(rule, &namespace, Said::Reject, &reason);
                     let rejection = Rejection::new(reason, "Make the command smaller.");
+                    self.observations.note(rule, &namespace, Said::Reject, Some(&rejection));
                     let refused = Refused { rule, rejection };
                     return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
                 }
-                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), ""),
+                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), None),
                 (CommandVerdict::Reject(rejection), stance) => {
-                    self.observations.note(rule, &namespace, stance.rejects(), &rejection.reason);
+                    self.observations.note(rule, &namespace, stance.rejects(), Some(&rejection));
                     if *stance == Stance::Enforce {
                         let refused = Refused { rule, rejection };
                         return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
@@ -360,7 +366,7 @@ impl<'f> Plan<'f> {
                     "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
                 );
                 let said = on_road(rule, stance);
-                self.observations.note(rule, &namespace, said, &rejection.reason);
+                self.observations.note(rule, &namespace, said, Some(&rejection));
                 if said == Said::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
                     return Ok(reject_command(command, &Refused { rule, rejection }, noun, namespace));

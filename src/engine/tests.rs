@@ -7,6 +7,7 @@ mod coverage;
 mod limits;
 mod messages;
 mod patterns;
+mod rehearsals;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 

@@ -83,6 +83,8 @@ codes! {
     InvalidTest = "R0024",
     /// Settings of one pattern that cannot be used together.
     ConflictingSettings = "R0025",
+    /// A command that is neither mongosh syntax nor Extended JSON.
+    InvalidCommand = "R0026",
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use super::node::{Key, Node, Value};
 use super::reader::{MapReader, unknown_key};
 use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unguardable, UserGlob};
 use super::source::{FileId, Sources, Span};
-use super::{suggest, trial, yaml};
+use super::{trial, yaml};
+use crate::suggest;
 
 /// The version of the rule language that is read here.
 const VERSION: i64 = 1;
@@ -81,7 +82,8 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
         rule.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("disabled", Mode::Disabled)]);
     let except = read_except(&mut rule);
     let unguardable = rule.choice("unguardable", &[("reject", Unguardable::Reject), ("allow", Unguardable::Allow)]);
-    let tests = trial::read_all(&mut rule);
+    let database = namespaces.as_deref().and_then(trial::database);
+    let tests = trial::read_all(&mut rule, database, sources);
     let pattern = find_pattern::<P>(rule);
     // Settings are checked also when something else is wrong with the rule.
     let pattern = pattern.and_then(|(name, key, settings)| {

@@ -1,7 +1,7 @@
 //! Finds and reads rule files: the only file of the layer that touches the file system.
 //!
 //! A path is a file, or a folder whose `*.yaml` and `*.yml` files are taken, also from folders
-//! below, in the order of their names. Left out are `*.test.yaml`, which hold fixtures, and all
+//! below, in the order of their names. Left out are `*.test.yaml`, which hold tests, and all
 //! names that begin with a dot: editors' leftovers, and the `..data` links through which
 //! Kubernetes shows every file of a volume a second time.
 
@@ -15,6 +15,7 @@ use super::diagnostic::{Diagnostic, Place, Report};
 use super::rule::Pattern;
 use super::set::RuleSet;
 use super::source::{FileId, Source, Sources};
+use super::test_file::TestFiles;
 use super::yaml;
 
 /// How deep folders are searched: links to a folder above would otherwise never end.
@@ -43,6 +44,28 @@ impl<P: Pattern> RuleSet<P> {
     }
 }
 
+impl TestFiles {
+    /// Reads the test files at `paths`: files, and those in folders and folders below.
+    ///
+    /// # Errors
+    /// Every mistake found in any file, and paths that cannot be read.
+    pub fn load(paths: &[PathBuf]) -> Result<Self, Report> {
+        let mut reading = Reading::default();
+        for path in paths {
+            if !path.is_dir() {
+                reading.file(path);
+                continue;
+            }
+            let mut files = Vec::new();
+            match list(path, MAX_FOLDERS, is_test_file, &mut files) {
+                Ok(()) => files.iter().for_each(|file| reading.file(file)),
+                Err((folder, error)) => reading.fail(&folder, Code::Unreadable, &describe(&error)),
+            }
+        }
+        Self::check(Sources::new(reading.sources), reading.found)
+    }
+}
+
 #[derive(Default)]
 struct Reading {
     sources: Vec<Source>,
@@ -58,7 +81,7 @@ impl Reading {
             return;
         }
         let mut files = Vec::new();
-        if let Err((folder, error)) = list(path, MAX_FOLDERS, &mut files) {
+        if let Err((folder, error)) = list(path, MAX_FOLDERS, is_rule_file, &mut files) {
             self.fail(&folder, Code::Unreadable, &describe(&error));
             return;
         }
@@ -129,8 +152,13 @@ fn read(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| Failure::NotUtf8(error.utf8_error().valid_up_to()))
 }
 
-/// Adds the rule files under `folder`, at most `depth` folders down; on failure says where.
-fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+/// Adds the files under `folder` that are `wanted`, at most `depth` folders down; on failure says where.
+fn list(
+    folder: &Path,
+    depth: usize,
+    wanted: fn(&Path) -> bool,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), (PathBuf, io::Error)> {
     let here = |error| (folder.to_owned(), error);
     if depth == 0 {
         let message = format!("more than {MAX_FOLDERS} folders in each other; is a link circular?");
@@ -144,8 +172,8 @@ fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), (Pa
     paths.sort();
     for path in paths.into_iter().filter(|path| !is_hidden(path)) {
         if path.is_dir() {
-            list(&path, depth - 1, files)?;
-        } else if is_rule_file(&path) {
+            list(&path, depth - 1, wanted, files)?;
+        } else if wanted(&path) {
             files.push(path);
         }
     }
@@ -158,9 +186,19 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 fn is_rule_file(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = name.strip_suffix(".yaml").or(name.strip_suffix(".yml"));
-    stem.is_some_and(|stem| !stem.ends_with(".test"))
+    yaml_stem(path).is_some_and(|stem| !stem.ends_with(".test"))
+}
+
+/// Whether its name is that of a test file, `*.test.yaml`.
+#[must_use]
+pub fn is_test_file(path: &Path) -> bool {
+    yaml_stem(path).is_some_and(|stem| stem.ends_with(".test"))
+}
+
+/// The name without `.yaml` or `.yml`.
+fn yaml_stem(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_suffix(".yaml").or(name.strip_suffix(".yml"))
 }
 
 fn describe(error: &io::Error) -> String {

@@ -26,7 +26,7 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod stub;
-mod suggest;
+mod test_file;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -35,6 +35,7 @@ mod yaml;
 pub use code::Code;
 pub use context::{Located, Number, ReadContext};
 pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
+pub use files::is_test_file;
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};
@@ -43,4 +44,5 @@ pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId,
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use settings::read_settings;
 pub use source::{FileId, Location, Source, Sources, Span};
+pub use test_file::{TestFile, TestFiles};
 pub use yaml::MAX_FILE_BYTES;

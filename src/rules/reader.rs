@@ -22,7 +22,7 @@ use super::context::{Located, Number, ReadContext, wrong_type};
 use super::diagnostic::Diagnostic;
 use super::node::{Key, Node, Value};
 use super::source::Span;
-use super::suggest;
+use crate::suggest;
 
 /// One mapping being read. See the module's documentation for how to use it.
 #[derive(Debug)]

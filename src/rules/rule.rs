@@ -181,11 +181,13 @@ impl fmt::Display for UserGlob {
     }
 }
 
-/// One entry of a rule's `tests`, checked for shape only.
+/// One entry of a rule's `tests`, or of a test file's. Its commands can be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleTest {
     /// The command, as mongosh text.
     pub given: Located<String>,
+    /// What `db` means in it.
+    pub database: String,
     /// What is to become of it.
     pub expect: Expectation,
     /// The application that sends it.

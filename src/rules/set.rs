@@ -65,6 +65,21 @@ impl<P: Pattern> RuleSet<P> {
     }
 }
 
+impl<P: Pattern + Clone> RuleSet<P> {
+    /// A set of this one rule, enforced whatever its mode: what its own tests are about.
+    #[must_use]
+    pub fn alone(&self, rule: &Rule<P>) -> Self {
+        let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
+        Self {
+            index: Index::new(speakers(&rules), namespaces(&rules)),
+            hash: self.hash,
+            warnings: Report::default(),
+            sources: self.sources.clone(),
+            rules,
+        }
+    }
+}
+
 impl<P> RuleSet<P> {
     /// The rules for a namespace: by phase, then in the order of the files; of exclusive patterns
     /// the most specific rule of each mode; disabled ones left out. `None`: no rule is for it.

@@ -68,7 +68,7 @@ fn json_has_what_an_editor_needs() {
     let report = load(&["version: 1\nrules:\n  - name: é\n    tests: 1\n"]).unwrap_err();
     let json = report.to_json();
     let keys: Vec<_> = json[0].as_object().unwrap().keys().cloned().collect();
-    let expected = ["code", "column", "file", "help", "line", "message", "severity"];
+    let expected = ["severity", "code", "file", "line", "column", "message", "help"];
     assert_eq!(keys, expected);
     assert_eq!(json[0]["file"], "rules/a.yaml");
     assert_eq!(json.as_array().unwrap().len(), 4);
@@ -92,7 +92,7 @@ rules:
         as: { app: migrator-1, user: admin.root }
         at: 2026-01-31T12:00:00Z
       - given: 'db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})'
-        becomes: 'db.orders.updateOne({_id: 1}, {})'
+        becomes: 'db.orders.updateOne({_id: 1}, {$set: {}})'
 "#])
     .unwrap();
     let [rule] = rules.rules() else { panic!() };

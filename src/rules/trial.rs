@@ -1,35 +1,92 @@
-//! Reads a rule's own tests.
+//! Reads tests: those a rule carries, and those of test files.
 //!
-//! Only their shape is checked here: whether commands are commands, and what becomes of them, the
-//! engine finds out when `docward test` runs them.
+//! Their shape is checked, and that their commands can be read; what becomes of those the engine finds out when
+//! `docward test` runs them.
 
 use super::code::Code;
 use super::context::{Located, ReadContext};
 use super::diagnostic::Diagnostic;
+use super::namespace::NamespacePattern;
 use super::node::Node;
 use super::reader::MapReader;
 use super::rule::{Expectation, RuleTest};
+use super::source::{Sources, Span};
+use crate::shell::{self, ShellError};
 
-/// The entries of `tests` that are whole; mistakes are reported.
-pub(super) fn read_all(rule: &mut MapReader<'_, '_, '_>) -> Vec<RuleTest> {
-    let Some(node) = rule.node("tests") else {
-        return Vec::new();
-    };
-    let context = rule.context();
-    let listed = context.list(node, "`tests`").unwrap_or_default();
-    let tests = listed.iter().filter_map(|test| read(test, context));
-    tests.collect()
+/// What `db` means where no namespace says it: the shell's own default.
+pub(super) const DATABASE: &str = "test";
+
+/// What `db` means in the tests of a rule for these namespaces: the first database without a star.
+pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str> {
+    let mut databases = namespaces.iter().map(|namespace| namespace.value.database());
+    databases.find(|database| database.is_literal()).map(|database| database.as_str())
 }
 
-fn read(node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
-    let mut test = context.map(node)?;
-    let given = test.required_text("given");
-    let expect = read_expectation(&mut test);
-    let (app, user) = read_client(&mut test);
-    let at = test.text("at");
-    let at = at.and_then(|at| read_time(&at, test.context()));
-    test.finish();
-    Some(RuleTest { given: given?, expect: expect?, app, user, at, span: node.span })
+/// The entries of `tests` that are whole; mistakes are reported.
+pub(super) fn read_all(
+    settings: &mut MapReader<'_, '_, '_>,
+    database: Option<&str>,
+    sources: &Sources,
+) -> Vec<RuleTest> {
+    let Some(node) = settings.node("tests") else {
+        return Vec::new();
+    };
+    let context = settings.context();
+    let listed = context.list(node, "`tests`").unwrap_or_default();
+    let reader = TestReader { database: database.unwrap_or(DATABASE), sources };
+    listed.iter().filter_map(|test| reader.read(test, context)).collect()
+}
+
+struct TestReader<'s> {
+    database: &'s str,
+    sources: &'s Sources,
+}
+
+impl TestReader<'_> {
+    fn read(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
+        let mut test = context.map(node)?;
+        let given = test.required_text("given");
+        let expect = read_expectation(&mut test);
+        let (app, user) = read_client(&mut test);
+        let at = test.text("at");
+        let at = at.and_then(|at| read_time(&at, test.context()));
+        test.finish();
+        let becomes = match &expect {
+            Some(Expectation::Becomes(becomes)) => Some(becomes),
+            _ => None,
+        };
+        for command in given.iter().chain(becomes) {
+            if let Err(error) = shell::parse(&command.value, self.database) {
+                context.push(self.mistake(command, &error));
+            }
+        }
+        let database = self.database.to_owned();
+        Some(RuleTest { given: given?, database, expect: expect?, app, user, at, span: node.span })
+    }
+
+    /// A command that cannot be read, at its place in the file.
+    fn mistake(&self, command: &Located<String>, error: &ShellError) -> Diagnostic {
+        let place = self.place(command, error.span.start, error.span.end);
+        let mistake = Diagnostic::error(Code::InvalidCommand, place, &error.message);
+        match &error.help {
+            Some(help) => mistake.help(help),
+            None => mistake,
+        }
+    }
+
+    /// Where these bytes of a text are in its file: in the line that reads the same there. YAML's escapes hide
+    /// them; then it is the whole text.
+    fn place(&self, text: &Located<String>, start: usize, end: usize) -> Span {
+        let line_start = text.value.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+        let line = text.value.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let written = self.sources.slice(text.span);
+        let Some(found) = written.find(line).filter(|_| !line.is_empty()) else { return text.span };
+        let at = |offset: usize| {
+            let offset = found + (offset - line_start).min(line.len());
+            text.span.start + u32::try_from(offset).unwrap_or(u32::MAX)
+        };
+        Span::new(text.span.file, at(start), at(end.max(start)))
+    }
 }
 
 fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {

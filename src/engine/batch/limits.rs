@@ -40,8 +40,8 @@ impl BatchJob<'_> {
             let Some(rule) = judged.changed_by else { continue };
             let reason =
                 format!("with what the rule adds to it {what} would be larger than the {limit} bytes a server takes");
-            observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, &reason);
             let rejection = Rejection::new(reason, HINT);
+            observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
             judged.refused = Some(Refused { rule, rejection });
         }
     }

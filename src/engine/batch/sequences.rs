@@ -63,9 +63,10 @@ impl<'f> BatchJob<'f> {
     fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, observations: &mut Observations) {
         let Some(judged) = self.judged.get_mut(index) else { return };
         let reason = format!("no number can be had for it: {text}");
-        observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, &reason);
         let hint = "Tell the DBA: docward asks for numbers as its own user, `service`, and could not.";
-        judged.refused = Some(Refused { rule, rejection: Rejection::new(reason, hint) });
+        let rejection = Rejection::new(reason, hint);
+        observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
+        judged.refused = Some(Refused { rule, rejection });
     }
 
     pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = &'f Rule> + use<'_, 'f> {

@@ -1,9 +1,10 @@
-//! "Did you mean": the allowed word nearest to what was written.
+//! "Did you mean": the allowed word nearest to what was written. For whoever reads what people write: rules, mongosh
+//! syntax.
 
 /// The one of `words` that `written` was probably meant to be, if any is near enough: one edit
 /// for every three letters, upper and lower case and `_`, `-` or nothing between words all the same.
 #[must_use]
-pub(super) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub(crate) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     // Long garbage is nobody's typing mistake, and the distance is quadratic.
     const LONGEST: usize = 64;
     if written.len() > LONGEST {
@@ -21,13 +22,13 @@ pub(super) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str
 
 /// `words` as alternatives for people: "`a`, `b` or `c`".
 #[must_use]
-pub(super) fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+pub(crate) fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "or")
 }
 
 /// `words` as a list for people: "`a`, `b` and `c`".
 #[must_use]
-pub(super) fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+pub(crate) fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "and")
 }
 

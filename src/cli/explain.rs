@@ -1,0 +1,244 @@
+//! `docward explain`: what rules make of one command, without a server.
+//!
+//! The command is read by `shell`, carried out by `engine::rehearse`, and what came of it is told here.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use clap::Args;
+use serde_json::json;
+
+use super::config::ConfigFile;
+use super::difference::difference;
+use super::{EXIT_USAGE, Format, fail, load_rules, words};
+use crate::document::CowDocument;
+use crate::engine::{Now, Observation, Outcome, Rehearsal, Said, rehearse, statements};
+use crate::patterns::RuleSet;
+use crate::shell::{self, Surroundings, extended_json};
+
+/// As typed.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// YAML file with the same keys as the flags of serve; its rules are taken where --rules says none.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Rule file, or folder of them; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    rules: Vec<PathBuf>,
+    /// What `db` means in the command.
+    #[arg(long, value_name = "NAME", default_value = "test")]
+    db: String,
+    /// Application that sends the command, as drivers call it (appName).
+    #[arg(long, value_name = "NAME")]
+    as_app: Option<String>,
+    /// User that sends it.
+    #[arg(long, value_name = "AUTHDB.USER", value_parser = user)]
+    as_user: Option<String>,
+    /// When it arrives, as 2026-01-31T12:00:00Z [default: now].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<i64>,
+    /// For people, or JSON for editors and scripts.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The command, in mongosh syntax or as Extended JSON; read from stdin when left out.
+    #[arg(value_name = "COMMAND")]
+    text: Option<String>,
+}
+
+/// 0 when the command could be read, whatever becomes of it; 1 when it could not.
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let rules = match rules(&arguments) {
+        Ok(rules) => rules,
+        Err(code) => return code,
+    };
+    let text = match arguments.text.clone().map_or_else(read_stdin, Ok) {
+        Ok(text) => text,
+        Err(error) => return fail(&format!("the command cannot be read from stdin: {error}"), 1),
+    };
+    let now = arguments.at.unwrap_or_else(milliseconds_now);
+    match shell::parse(&text, Surroundings { database: &arguments.db, now }) {
+        Ok(parsed) => {
+            explain(&arguments, &rules, Now { milliseconds: now }, parsed.commands);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let report = words::report(&error, "command", &text);
+            match arguments.format {
+                Format::Text => eprint!("{}", report.render(std::io::stderr().is_terminal())),
+                Format::Json => println!("{}", report.to_json()),
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {
+    let file = arguments.config.as_deref().map(ConfigFile::read).transpose();
+    let file = file.map_err(|error| fail(&format!("{error:#}"), EXIT_USAGE))?.unwrap_or_default();
+    let paths = if arguments.rules.is_empty() { file.rules } else { arguments.rules.clone() };
+    if paths.is_empty() {
+        return Err(fail("say by --rules (or `rules` in --config) which rules are to judge the command", EXIT_USAGE));
+    }
+    load_rules(&paths)
+}
+
+fn read_stdin() -> std::io::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().take(shell::MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn milliseconds_now() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn time(text: &str) -> Result<i64, String> {
+    let parsed = bson::DateTime::parse_rfc3339_str(text).map(bson::DateTime::timestamp_millis);
+    parsed.map_err(|_| "write it as 2026-01-31T12:00:00Z".to_owned())
+}
+
+fn user(text: &str) -> Result<String, String> {
+    let whole = text.split_once('.').is_some_and(|(database, user)| !database.is_empty() && !user.is_empty());
+    if whole { Ok(text.to_owned()) } else { Err("write AUTHDB.USER, as admin.root".to_owned()) }
+}
+
+/// One command and what becomes of it.
+struct Explained {
+    command: CowDocument<'static>,
+    rehearsal: Rehearsal,
+    /// The same for each statement of a batch; empty where there is only one.
+    statements: Vec<Rehearsal>,
+}
+
+fn explain(arguments: &Arguments, rules: &RuleSet, now: Now, commands: Vec<CowDocument<'static>>) {
+    let rehearse = |command: &CowDocument<'static>| {
+        let mut session = words::session(arguments.as_app.as_deref(), arguments.as_user.as_deref());
+        rehearse(command.as_document(), rules, now, &mut session)
+    };
+    let explained: Vec<Explained> = commands
+        .into_iter()
+        .map(|command| {
+            let statements = statements(command.as_document()).iter().map(rehearse).collect();
+            Explained { rehearsal: rehearse(&command), statements, command }
+        })
+        .collect();
+    match arguments.format {
+        Format::Text => {
+            let coloured = std::io::stdout().is_terminal();
+            let texts = explained.iter().map(|one| one.to_text(rules, &arguments.db, coloured));
+            print!("{}", texts.collect::<Vec<_>>().join("\n"));
+        }
+        Format::Json => println!("{:#}", to_json(&explained, &arguments.db)),
+    }
+}
+
+impl Explained {
+    fn to_text(&self, rules: &RuleSet, database: &str, coloured: bool) -> String {
+        let mut out = format!("{}\n", self.summary());
+        if let (None, Some(message)) = (self.rejecting(), words::rejection(&self.rehearsal)) {
+            writeln!(out, "  {message}").unwrap_or_default();
+        }
+        for observation in &self.rehearsal.observations {
+            out.push_str(&spoken(observation, rules));
+        }
+        out.push_str(if self.statements.is_empty() { "" } else { "\n" });
+        for (index, statement) in self.statements.iter().enumerate() {
+            let names =
+                statement.observations.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
+            let names: Vec<String> = names.collect();
+            let names = if names.is_empty() { "no rule speaks".to_owned() } else { names.join("; ") };
+            let verdict = words::verdict(&statement.outcome);
+            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len())
+                .unwrap_or_default();
+        }
+        for need in &self.rehearsal.needs {
+            writeln!(out, "\nnote: {}", words::need(need, &self.rehearsal.outcome, database)).unwrap_or_default();
+        }
+        let before = words::shell_lines(std::slice::from_ref(&self.command), database);
+        let sent = self.sent();
+        match &self.rehearsal.outcome {
+            Outcome::Unchanged => writeln!(out, "\n{}", words::shell(sent, database)).unwrap_or_default(),
+            Outcome::Undecided => {}
+            Outcome::Rejected { .. } if sent.is_empty() => {}
+            _ => {
+                out.push('\n');
+                out.push_str(&difference(&before, &words::shell_lines(sent, database), coloured));
+            }
+        }
+        out
+    }
+
+    fn summary(&self) -> String {
+        let sentence = match &self.rehearsal.outcome {
+            Outcome::Unchanged => "it goes on as it is",
+            Outcome::Rewritten(_) => "it is sent changed",
+            Outcome::Undecided => "docward carries it out in a transaction, as the stored documents demand",
+            Outcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
+            Outcome::Rejected { .. } => "some of it is sent",
+        };
+        format!("{}: {sentence}", words::verdict(&self.rehearsal.outcome))
+    }
+
+    /// The rule that rejects, if one does.
+    fn rejecting(&self) -> Option<&Observation> {
+        self.rehearsal.observations.iter().find(|observation| observation.said == Said::Reject)
+    }
+
+    fn sent(&self) -> &[CowDocument<'static>] {
+        self.rehearsal.sent(&self.command)
+    }
+}
+
+/// A rule's word, with all that helps to understand it.
+fn spoken(observation: &Observation, rules: &RuleSet) -> String {
+    let Observation { rule_name, pattern, said, reason, hint, .. } = observation;
+    let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::said(*said));
+    let rule = rules.rule(observation.rule);
+    let mut line = |label: &str, text: &str| {
+        if !text.is_empty() {
+            writeln!(out, "  {label}: {}", text.trim_end()).unwrap_or_default();
+        }
+    };
+    line("reason", reason);
+    line("why", rule.why.as_deref().unwrap_or_default());
+    line("what to do", hint);
+    line("at", &rule.location.to_string());
+    out
+}
+
+/// `{verdict, rules, shell, command}`, and what else there is to tell.
+fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
+    let rank = |one: &&Explained| {
+        ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.rehearsal.outcome))
+    };
+    let verdict = explained.iter().max_by_key(rank).map(|one| words::verdict(&one.rehearsal.outcome));
+    let observations = explained.iter().flat_map(|one| &one.rehearsal.observations);
+    let sent: Vec<CowDocument<'static>> = explained.iter().flat_map(|one| one.sent().iter().cloned()).collect();
+    let mut commands: Vec<serde_json::Value> =
+        sent.iter().map(|command| extended_json(command.as_document())).collect();
+    let command = if commands.len() > 1 { json!(commands) } else { json!(commands.pop()) };
+    let statements: Vec<serde_json::Value> =
+        explained.iter().flat_map(|one| &one.statements).map(statement_json).collect();
+    let notes = explained
+        .iter()
+        .flat_map(|one| one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database)));
+    json!({
+        "verdict": verdict,
+        "rules": observations.map(words::rule_json).collect::<Vec<_>>(),
+        "shell": (!sent.is_empty()).then(|| words::shell(&sent, database)),
+        "command": command,
+        "message": explained.iter().find_map(|one| words::rejection(&one.rehearsal)),
+        "statements": statements,
+        "notes": notes.collect::<Vec<_>>(),
+    })
+}
+
+fn statement_json(statement: &Rehearsal) -> serde_json::Value {
+    let rules: Vec<serde_json::Value> = statement.observations.iter().map(words::rule_json).collect();
+    json!({"verdict": words::verdict(&statement.outcome), "rules": rules})
+}

@@ -1,0 +1,299 @@
+//! A command carried out without a server: what rules make of it, for `explain`, `test` and whoever else wants
+//! to know beforehand.
+//!
+//! The same [`Plan`] runs as in the proxy. Where it asks for something, the answer is made up and the question
+//! noted as a [`Need`]: numbers begin with the first there can be, everything sent succeeds, nobody is
+//! authenticated. Only where stored documents decide does a rehearsal end without a verdict.
+
+use super::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
+use super::observation::{Observation, Said};
+use super::plan::{Input, Plan, Step};
+use super::triage::{Triage, triage};
+use super::{Now, Session};
+use crate::command::{Class, Form, Reply, classify};
+use crate::document::{CowDocument, Document, Value, Writer};
+use crate::patterns::RuleSet;
+use crate::shell::is_same;
+use crate::wire::op_msg::{self, Message};
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Rehearsal {
+    pub outcome: Outcome,
+    /// What rules said, in the order they spoke.
+    pub observations: Vec<Observation>,
+    /// What docward would have asked for on the way.
+    pub needs: Vec<Need>,
+}
+
+/// What becomes of a command.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It goes on as it is.
+    Unchanged,
+    /// These are sent instead, one after the other, their statements in their bodies.
+    Rewritten(Vec<CowDocument<'static>>),
+    /// The client hears this; of a batch the statements in these commands are sent all the same.
+    Rejected { message: String, sent: Vec<CowDocument<'static>> },
+    /// It depends on documents that are looked up first, see [`Rehearsal::needs`].
+    Undecided,
+}
+
+/// A question, to which a rehearsal makes up the answer.
+#[derive(Debug)]
+pub enum Need {
+    /// Who is authenticated: taken for nobody.
+    Users,
+    /// Numbers of a sequence: taken for the first ones.
+    Numbers(Lease),
+    /// The largest number there is: taken for none.
+    Maximum(Maximum),
+    /// What this find finds, on the client's connection: taken for nothing, unless the outcome is
+    /// [`Outcome::Undecided`].
+    Documents(CowDocument<'static>),
+}
+
+/// More steps than any plan with made-up answers takes for the largest batch.
+const MAX_STEPS: usize = 1_000_000;
+
+/// Runs `command`, a body with `$db` and its statements in it, through `rules`.
+#[must_use]
+pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut Session) -> Rehearsal {
+    let frame = frame(command);
+    let mut rehearsing = Rehearsing { command, rules, sent: Vec::new(), needs: Vec::new() };
+    if !matches!(triage(&frame, rules), Triage::Judge | Triage::More) {
+        return Rehearsal { outcome: Outcome::Unchanged, observations: Vec::new(), needs: Vec::new() };
+    }
+    let mut plan = Plan::new(&frame, rules, now).thoroughly();
+    let mut observations = Vec::new();
+    let mut step = plan.next(Input::Start, session);
+    for _ in 0..MAX_STEPS {
+        observations.extend(plan.take_observations());
+        step = match step {
+            Step::Exchange(message) => match rehearsing.exchange(&message) {
+                Some(reply) => plan.next(Input::Reply(&reply), session),
+                None => return rehearsing.end(Outcome::Undecided, observations),
+            },
+            Step::Lookup(lookup) => {
+                let found = rehearsing.look_up(lookup);
+                plan.next(Input::Found(found), session)
+            }
+            Step::Pause(_) => plan.next(Input::Paused, session),
+            last => {
+                let outcome = rehearsing.conclude(last);
+                return rehearsing.end(outcome, observations);
+            }
+        };
+    }
+    let message = "it takes too many steps to be rehearsed".to_owned();
+    rehearsing.end(Outcome::Rejected { message, sent: Vec::new() }, observations)
+}
+
+/// By phase, as the rules see statements. Of what is rejected as a whole nothing that would come later counts.
+fn in_order(mut observations: Vec<Observation>, outcome: &Outcome, rules: &RuleSet) -> Vec<Observation> {
+    observations.sort_by_key(|observation| rules.rule(observation.rule).pattern.phase());
+    if let Outcome::Rejected { sent, .. } = outcome
+        && sent.is_empty()
+        && let Some(last) = observations.iter().rposition(|observation| observation.said == Said::Reject)
+    {
+        observations.truncate(last + 1);
+    }
+    observations
+}
+
+/// The command once for each of its statements, if it has several.
+#[must_use]
+pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
+    let form = command.first().and_then(|first| Form::of(classify(first.key)));
+    let Some(list) = form.and_then(Form::list) else { return Vec::new() };
+    let Some(all) = command.get(list).and_then(Value::as_array).filter(|all| all.values().nth(1).is_some()) else {
+        return Vec::new();
+    };
+    let one = |statement: Value<'_>| {
+        CowDocument::build(|w| {
+            for element in command.elements() {
+                if element.key == list.as_bytes() {
+                    w.array(list, |a| a.value(statement));
+                } else {
+                    w.element(element);
+                }
+            }
+        })
+    };
+    all.values().map(one).collect()
+}
+
+/// The way of one command.
+struct Rehearsing<'c> {
+    command: Document<'c>,
+    rules: &'c RuleSet,
+    sent: Vec<CowDocument<'static>>,
+    needs: Vec<Need>,
+}
+
+impl Rehearsing<'_> {
+    fn end(self, outcome: Outcome, observations: Vec<Observation>) -> Rehearsal {
+        let as_it_came = |sent: &[CowDocument<'_>]| matches!(sent, [one] if is_same(one.as_document(), self.command));
+        let outcome = match outcome {
+            Outcome::Rewritten(sent) if as_it_came(&sent) => Outcome::Unchanged,
+            outcome => outcome,
+        };
+        Rehearsal { observations: in_order(observations, &outcome, self.rules), outcome, needs: self.needs }
+    }
+
+    /// The reply to what the plan sends; `None` when only stored documents tell.
+    fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let sent = whole(message)?;
+        let writes = self.command.first().is_some_and(|first| Form::of(classify(first.key)).is_some());
+        let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
+        match classify(&name) {
+            _ if name == b"connectionStatus" => {
+                self.needs.push(Need::Users);
+                Some(reply(|w| w.nested("authInfo", |w| w.array("authenticatedUsers", |_| {}))))
+            }
+            Class::Find => {
+                self.needs.push(Need::Documents(question(sent.as_document())));
+                // A question about a read has an answer for when nothing is found; a procedure has none.
+                let nothing = |w: &mut Writer<'_>| {
+                    w.nested("cursor", |w| {
+                        w.slot("id").int64(0);
+                        w.array("firstBatch", |_| {});
+                    });
+                };
+                (!writes).then(|| reply(nothing))
+            }
+            class => {
+                let reply = success(Form::of(class), sent.as_document());
+                // Not the end of a transaction that a rejection makes of it.
+                let of_client = self.command.first().is_some_and(|first| first.key == name);
+                self.sent.extend(of_client.then_some(sent));
+                Some(reply)
+            }
+        }
+    }
+
+    fn look_up(&mut self, lookup: Lookup) -> Result<Found, LookupError> {
+        Ok(match lookup {
+            Lookup::Lease(lease) => {
+                let first = match lease.start {
+                    Start::At(start) => start,
+                    Start::AfterMax => 1,
+                };
+                let numbers = (0..i64::from(lease.count)).map(|place| first.saturating_add(place)).collect();
+                self.needs.push(Need::Numbers(lease));
+                Found::Numbers(numbers)
+            }
+            Lookup::Maximum(maximum) => {
+                self.needs.push(Need::Maximum(maximum));
+                Found::Maximum(None)
+            }
+        })
+    }
+
+    fn conclude(&mut self, last: Step) -> Outcome {
+        let mut sent = std::mem::take(&mut self.sent);
+        match last {
+            Step::Forward { message, .. } => {
+                sent.extend(whole(&message));
+                Outcome::Rewritten(sent)
+            }
+            Step::Reply(reply) => match refusal(&reply) {
+                Some(message) => Outcome::Rejected { message, sent },
+                None => Outcome::Rewritten(sent),
+            },
+            Step::Close(message) => Outcome::Rejected { message, sent },
+            Step::Silent => Outcome::Rejected { message: "it is dropped".to_owned(), sent },
+            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => Outcome::Unchanged,
+        }
+    }
+}
+
+/// What the client is told, unless all went well.
+fn refusal(reply: &[u8]) -> Option<String> {
+    let reply = Reply::parse(reply).ok()?;
+    let text = |of: Document<'_>| of.get("errmsg").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !reply.is_ok() {
+        return Some(text(reply.body));
+    }
+    let cursor = reply.body.get("cursor").and_then(Value::as_document);
+    let results = cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array);
+    let failed = |result: &Document<'_>| result.get("errmsg").is_some();
+    let errors = reply.body.get("writeErrors").and_then(Value::as_array).or(results)?;
+    errors.values().filter_map(Value::as_document).find(failed).map(text)
+}
+
+/// The message's body with its document sequences as arrays in it.
+fn whole(message: &[u8]) -> Option<CowDocument<'static>> {
+    let message = Message::parse(message).ok()?;
+    let body = Document::parse(message.body).ok()?;
+    Some(CowDocument::build(|w| {
+        body.elements().filter(|element| element.key != b"$db").for_each(|element| w.element(element));
+        for sequence in &message.sequences {
+            w.array(sequence.identifier, |a| {
+                for document in sequence.documents() {
+                    a.document(|out| out.extend_from_slice(document));
+                }
+            });
+        }
+        body.elements().filter(|element| element.key == b"$db").for_each(|element| w.element(element));
+    }))
+}
+
+/// A find without what only matters to the connection it is sent on.
+fn question(find: Document<'_>) -> CowDocument<'static> {
+    const ESSENTIAL: [&[u8]; 6] = [b"find", b"filter", b"projection", b"sort", b"limit", b"$db"];
+    let essential = find.elements().filter(|element| ESSENTIAL.contains(&element.key));
+    CowDocument::build(|w| essential.for_each(|element| w.element(element)))
+}
+
+fn frame(command: Document<'_>) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(1, 0, 0, command.as_bytes().len() + 64);
+    writer.body(|out| out.extend_from_slice(command.as_bytes()));
+    writer.finish()
+}
+
+fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(0, 1, 0, 128);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            write(w);
+            w.double("ok", 1.0);
+        });
+    });
+    writer.finish()
+}
+
+/// Every statement does what it should.
+fn success(form: Option<Form>, sent: Document<'_>) -> Vec<u8> {
+    let list = form.and_then(Form::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
+    let count = list.map_or(1, |list| list.values().count() as i64);
+    reply(|w| match form {
+        Some(Form::FindAndModify) => {
+            w.nested("lastErrorObject", |w| w.int32("n", 1));
+            w.null("value");
+        }
+        Some(Form::BulkWrite) => {
+            w.nested("cursor", |w| {
+                w.slot("id").int64(0);
+                w.array("firstBatch", |_| {});
+            });
+            w.integer("nMatched", count);
+        }
+        _ => {
+            w.integer("n", count);
+            w.integer("nModified", count);
+        }
+    })
+}
+
+impl Rehearsal {
+    /// The commands that would be sent.
+    #[must_use]
+    pub fn sent<'r>(&'r self, original: &'r CowDocument<'static>) -> &'r [CowDocument<'static>] {
+        match &self.outcome {
+            Outcome::Unchanged => std::slice::from_ref(original),
+            Outcome::Rewritten(sent) | Outcome::Rejected { sent, .. } => sent,
+            Outcome::Undecided => &[],
+        }
+    }
+}

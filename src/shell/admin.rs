@@ -1,0 +1,88 @@
+//! Methods that are neither reads nor writes of documents: `runCommand` and its likes, rename and drop.
+
+use super::arguments::Options;
+use super::chain::{Collection, Command, Method};
+use super::term::{Content, Field, Term};
+use super::{ShellError, reads, writes};
+
+pub(super) fn database_method(database: &str, mut method: Method) -> Result<Command, ShellError> {
+    match method.name.as_str() {
+        "runCommand" => run_command(database, &mut method),
+        "adminCommand" => run_command("admin", &mut method),
+        _ => {
+            let known = ["runCommand", "adminCommand", "aggregate", "getSiblingDB", "getCollection"];
+            Err(method.unknown("a database", &known, "write the command itself: db.runCommand({…})"))
+        }
+    }
+}
+
+pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Command, ShellError> {
+    match method.name.as_str() {
+        "renameCollection" => rename(collection, &mut method),
+        "drop" => {
+            let mut command = collection.command("drop");
+            let mut options = method.arguments.options()?;
+            options.copy(&["comment", "writeConcern"], &mut command.fields);
+            options.finish()?;
+            Ok(command)
+        }
+        "runCommand" => run_on_collection(collection, &mut method),
+        _ => {
+            let known: Vec<&str> =
+                reads::METHODS.into_iter().chain(writes::METHODS).chain(["renameCollection", "drop"]).collect();
+            Err(method.unknown("a collection", &known, "write the command itself: db.runCommand({…})"))
+        }
+    }
+}
+
+/// A command document, or the name of a command that needs no more; options are for the driver.
+fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellError> {
+    let term = method.arguments.required("a command")?;
+    method.arguments.document("options")?;
+    method.arguments.finish()?;
+    if let Some(name) = term.as_str() {
+        return Ok(Command::new(database, name, Term::int32(1)));
+    }
+    let Term { content: Content::Document(mut fields), span } = term else {
+        return Err(method.arguments.wrong(&term, "a command"));
+    };
+    // mongosh puts its own there.
+    fields.retain(|field| field.key != "$db");
+    if fields.is_empty() {
+        return Err(
+            ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
+        );
+    }
+    Ok(Command { database: database.to_owned(), fields })
+}
+
+/// `db.orders.runCommand("find", {filter: {…}})`
+fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
+    let term = method.arguments.required("a command")?;
+    let Some(name) = term.as_str() else {
+        method.arguments.put_back(term);
+        return run_command(&collection.database, method);
+    };
+    let mut command = collection.command(name);
+    if let Some(Term { content: Content::Document(fields), .. }) = method.arguments.document("the command's fields")? {
+        command.fields.extend(fields.into_iter().filter(|field| field.key != name));
+    }
+    method.arguments.finish()?;
+    Ok(command)
+}
+
+/// A rename stays in its database, and is a command of `admin`.
+fn rename(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
+    let to = method.arguments.required_text("the new name")?;
+    let drop_target = method.arguments.any();
+    method.arguments.finish()?;
+    let mut flag =
+        Options::of("renameCollection", drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect());
+    let drop_target = flag.flag("dropTarget")?.unwrap_or(false);
+    let database = &collection.database;
+    let from = Term::string(&format!("{database}.{}", collection.name));
+    let mut command = Command::new("admin", "renameCollection", from);
+    command.push("to", Term::string(&format!("{database}.{to}")));
+    command.push("dropTarget", Term::boolean(drop_target));
+    Ok(command)
+}

@@ -1,0 +1,295 @@
+//! The text as a whole: whose method is called (`db.getSiblingDB("shop").orders`), with what, and what is
+//! called on the result (`.sort({…}).limit(5)`). What the methods mean is in `reads`, `writes` and `admin`.
+
+use std::ops::Range;
+
+use super::arguments::Arguments;
+use super::error::did_you_mean;
+use super::scanner::{Scanner, Token};
+use super::term::{Content, Field, Term, to_document};
+use super::value::{Objects, Values};
+use super::{ShellError, Surroundings, admin, extended, reads, writes};
+use crate::document::CowDocument;
+
+/// A command under construction.
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    pub(super) database: String,
+    pub(super) fields: Vec<Field>,
+}
+
+impl Command {
+    pub(super) fn new(database: &str, name: &str, target: Term) -> Self {
+        Self { database: database.to_owned(), fields: vec![Field::new(name, target)] }
+    }
+
+    pub(super) fn push(&mut self, key: &str, term: Term) {
+        self.fields.push(Field::new(key, term));
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Term> {
+        self.fields.iter().find(|field| field.key == key).map(|field| &field.term)
+    }
+
+    /// Sets a field, in its place if it has one.
+    pub(super) fn set(&mut self, key: &str, term: Term) {
+        match self.fields.iter_mut().find(|field| field.key == key) {
+            Some(field) => field.term = term,
+            None => self.push(key, term),
+        }
+    }
+
+    pub(super) fn into_document(mut self) -> CowDocument<'static> {
+        self.fields.push(Field::new("$db", Term::string(&self.database)));
+        to_document(&self.fields)
+    }
+}
+
+/// The collection a method is called on.
+#[derive(Debug, Clone)]
+pub(super) struct Collection {
+    pub(super) database: String,
+    pub(super) name: String,
+}
+
+impl Collection {
+    pub(super) fn command(&self, name: &str) -> Command {
+        Command::new(&self.database, name, Term::string(&self.name))
+    }
+}
+
+/// A method's name and what it is called with.
+#[derive(Debug)]
+pub(super) struct Method {
+    pub(super) name: String,
+    pub(super) span: Range<usize>,
+    pub(super) arguments: Arguments,
+}
+
+impl Method {
+    /// What to say of a name that is no method of `owner`.
+    pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
+        let error =
+            ShellError::new(self.span.clone(), format!("`{}` is no method of {owner} that docward reads", self.name));
+        error.help(did_you_mean(&self.name, known.iter().copied()).unwrap_or_else(|| instead.to_owned()))
+    }
+}
+
+/// Reads a text.
+#[derive(Debug)]
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    values: Values<'t>,
+    database: String,
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(text: &'t str, surroundings: Surroundings<'t>) -> Self {
+        let values = Values::new(Scanner::new(text), surroundings, Objects::JavaScript);
+        Self { text, values, database: surroundings.database.to_owned() }
+    }
+
+    pub(super) fn read(mut self) -> Result<Vec<Command>, ShellError> {
+        self.read_use()?;
+        let (token, span) = self.values.scanner.peek()?;
+        let commands = match token {
+            Token::Sign('{') => vec![self.read_document()?],
+            Token::Name(name) if name == "db" => {
+                self.values.scanner.next()?;
+                self.read_database()?
+            }
+            Token::End => return Err(ShellError::new(span, "there is no command").help("write one: db.orders.find()")),
+            other => {
+                let error = ShellError::expected(span, "`db`, or `{` of a command document", &other.describe());
+                return Err(error.help("write db.COLLECTION.METHOD(…)"));
+            }
+        };
+        while self.values.scanner.take_sign(';')? {}
+        match self.values.scanner.peek()? {
+            (Token::End, _) => Ok(commands),
+            (other, span) => {
+                let error = ShellError::expected(span, "the end of the command", &other.describe());
+                Err(error.help("write one command at a time"))
+            }
+        }
+    }
+
+    /// `use shop`, on a line of its own.
+    fn read_use(&mut self) -> Result<(), ShellError> {
+        self.values.scanner.skip_space()?;
+        let rest = self.values.scanner.rest();
+        let Some(line) = rest.strip_prefix("use ").and_then(|after| after.lines().next()) else { return Ok(()) };
+        let name = line.trim().trim_end_matches(';').trim_end();
+        let start = self.values.scanner.at();
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            let error = ShellError::new(start..start + "use ".len() + line.len(), "`use` takes the name of a database");
+            return Err(error.help("write the command on the next line"));
+        }
+        self.database = name.to_owned();
+        self.values.scanner.take_while(|c| c != '\n');
+        Ok(())
+    }
+
+    /// The command itself, in Extended JSON.
+    fn read_document(&mut self) -> Result<Command, ShellError> {
+        let mut values = Values::new(self.values.scanner.clone(), self.values.surroundings, Objects::AsWritten);
+        let read = values.value()?;
+        self.values.scanner = values.scanner;
+        let span = read.span.clone();
+        let Term { content: Content::Document(mut fields), .. } = extended::convert(read, self.text)? else {
+            return Err(ShellError::new(span, "a command is a document"));
+        };
+        let mut database = self.database.clone();
+        if let Some(place) = fields.iter().position(|field| field.key == "$db") {
+            let field = fields.remove(place);
+            let name = field.term.as_str().map(str::to_owned);
+            database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` is the name of a database"))?;
+        }
+        if fields.is_empty() {
+            return Err(
+                ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
+            );
+        }
+        Ok(Command { database, fields })
+    }
+
+    /// What follows `db`, or a call that gives a database.
+    fn read_database(&mut self) -> Result<Vec<Command>, ShellError> {
+        loop {
+            let (name, span, quoted) = self.member("`.` and a collection or method")?;
+            if quoted || !self.is_called()? {
+                let collection = Collection { database: self.database.clone(), name };
+                return self.read_collection(collection);
+            }
+            let mut method = self.call(name, span)?;
+            match method.name.as_str() {
+                "getSiblingDB" | "getDB" => {
+                    self.database = method.arguments.required_text("the name of a database")?;
+                    method.arguments.finish()?;
+                }
+                "getMongo" => method.arguments.finish()?,
+                "getCollection" => {
+                    let name = method.arguments.required_text("the name of a collection")?;
+                    method.arguments.finish()?;
+                    return self.read_collection(Collection { database: self.database.clone(), name });
+                }
+                "aggregate" => return self.read_cursor(reads::aggregate_database(&self.database, method)?, None),
+                _ => return Ok(vec![admin::database_method(&self.database, method)?]),
+            }
+        }
+    }
+
+    fn read_collection(&mut self, mut collection: Collection) -> Result<Vec<Command>, ShellError> {
+        let mut verbosity = None;
+        loop {
+            let (name, span, quoted) = self.member("`.` and a method")?;
+            if quoted || !self.is_called()? {
+                if verbosity.is_some() || quoted {
+                    return Err(ShellError::new(span, "a method of the collection is missing here"));
+                }
+                collection.name = format!("{}.{name}", collection.name);
+                continue;
+            }
+            let method = self.call(name, span)?;
+            if method.name == "explain" && verbosity.is_none() {
+                verbosity = Some(reads::verbosity(method.arguments)?);
+                continue;
+            }
+            return self.read_method(&collection, method, verbosity);
+        }
+    }
+
+    fn read_method(
+        &mut self,
+        collection: &Collection,
+        method: Method,
+        verbosity: Option<Term>,
+    ) -> Result<Vec<Command>, ShellError> {
+        let method = match reads::collection_method(collection, method)? {
+            reads::Read::Cursor(command) => return self.read_cursor(command, verbosity),
+            reads::Read::Other(command) => return Ok(vec![explained(command, verbosity)]),
+            reads::Read::No(method) => method,
+        };
+        let span = method.span.clone();
+        let commands = match writes::collection_method(collection, method)? {
+            writes::Written::Commands(commands) => commands,
+            writes::Written::No(method) => vec![admin::collection_method(collection, method)?],
+        };
+        match (verbosity, <[Command; 1]>::try_from(commands)) {
+            (verbosity, Ok([command])) => Ok(vec![explained(command, verbosity)]),
+            (None, Err(commands)) => Ok(commands),
+            (Some(_), Err(_)) => Err(ShellError::new(span, "several commands cannot be explained at once")),
+        }
+    }
+
+    /// What is called on a cursor.
+    fn read_cursor(&mut self, mut command: Command, mut verbosity: Option<Term>) -> Result<Vec<Command>, ShellError> {
+        while self.values.scanner.peek()?.0 == Token::Sign('.') {
+            let (name, span, _) = self.member("`.` and a method")?;
+            if matches!(name.as_str(), "forEach" | "map") {
+                self.skip_callback(&name, span)?;
+                continue;
+            }
+            let method = self.call(name, span)?;
+            if method.name == "explain" {
+                verbosity = Some(reads::verbosity(method.arguments)?);
+                continue;
+            }
+            command = reads::cursor_method(command, method)?;
+        }
+        Ok(vec![explained(command, verbosity)])
+    }
+
+    /// What is done with each document is of no concern.
+    fn skip_callback(&mut self, name: &str, span: Range<usize>) -> Result<(), ShellError> {
+        let mut ahead = self.values.scanner.clone();
+        ahead.next()?;
+        if let (Token::Name(_), _) = ahead.next()?
+            && ahead.take_sign(')')?
+        {
+            self.values.scanner = ahead;
+            return Ok(());
+        }
+        self.call(name.to_owned(), span).map(|_| ())
+    }
+
+    /// `.name` or `["name"]`: the name, its place, and whether it was quoted.
+    fn member(&mut self, expected: &str) -> Result<(String, Range<usize>, bool), ShellError> {
+        let scanner = &mut self.values.scanner;
+        let (token, span) = scanner.next()?;
+        match token {
+            Token::Sign('.') => match scanner.next()? {
+                (Token::Name(name), span) => Ok((name, span, false)),
+                (other, span) => Err(ShellError::expected(span, "a name", &other.describe())),
+            },
+            Token::Sign('[') => {
+                let (token, span) = scanner.next()?;
+                let Token::String(name) = token else {
+                    return Err(ShellError::expected(span, "the name of a collection in quotes", &token.describe()));
+                };
+                scanner.expect_sign(']', "`]`")?;
+                Ok((name, span, true))
+            }
+            other => Err(ShellError::expected(span, expected, &other.describe())),
+        }
+    }
+
+    fn is_called(&self) -> Result<bool, ShellError> {
+        Ok(self.values.scanner.peek()?.0 == Token::Sign('('))
+    }
+
+    fn call(&mut self, name: String, span: Range<usize>) -> Result<Method, ShellError> {
+        let (terms, end) = self.values.arguments()?;
+        let arguments = Arguments::new(&name, span.clone(), terms, end);
+        Ok(Method { name, span, arguments })
+    }
+}
+
+/// The command, or its explanation.
+fn explained(command: Command, verbosity: Option<Term>) -> Command {
+    let Some(verbosity) = verbosity else { return command };
+    let database = command.database.clone();
+    let mut explain = Command::new(&database, "explain", Term::document(command.fields));
+    explain.push("verbosity", verbosity);
+    explain
+}

@@ -1,0 +1,161 @@
+//! A command as Extended JSON, version 2, canonical or relaxed: `{"update": "orders", "updates": […]}`.
+//!
+//! The text is read as mongosh reads a literal, so quotes may be left out; then the documents that stand for
+//! values (`{"$oid": "…"}`) become those, and numbers get the types that Extended JSON gives them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::ShellError;
+use super::constructor::{binary_value, code_value, decode_hexadecimal, regex_value, scoped_code};
+use super::date;
+use super::term::{Content, Field, Term};
+use super::value::of_kind;
+use crate::document::{Kind, OwnedValue, Value};
+
+/// `text` is what `term` was read from.
+///
+/// # Errors
+/// A document that begins like a value of Extended JSON and is none.
+pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
+    let Term { span, content } = term;
+    let content = match content {
+        Content::Scalar(value) => Content::Scalar(number(value, text.get(span.clone()).unwrap_or_default())),
+        Content::Array(terms) => {
+            Content::Array(terms.into_iter().map(|term| convert(term, text)).collect::<Result<_, _>>()?)
+        }
+        Content::Document(fields) => {
+            let fields: Vec<Field> = fields
+                .into_iter()
+                .map(|field| Ok(Field { term: convert(field.term, text)?, ..field }))
+                .collect::<Result<_, _>>()?;
+            match Wrapper::of(&fields) {
+                Wrapper::None => Content::Document(fields),
+                Wrapper::Value(value) => Content::Scalar(value),
+                Wrapper::Broken(key) => {
+                    let error = ShellError::new(span, format!("this is no `{key}` of Extended JSON"));
+                    return Err(error.help(format!("write {}", example(key))));
+                }
+            }
+        }
+    };
+    Ok(Term { span, content })
+}
+
+/// JSON tells whole numbers from others by how they are written.
+fn number(value: OwnedValue, written: &str) -> OwnedValue {
+    let kind = value.as_value().kind;
+    if !matches!(kind, Kind::Int32 | Kind::Double) || !written.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return value;
+    }
+    match (written.parse::<i64>(), written.parse::<f64>()) {
+        (Ok(whole), _) => OwnedValue::integer(whole),
+        (_, Ok(double)) => OwnedValue::double(double),
+        _ => value,
+    }
+}
+
+/// What a document stands for.
+enum Wrapper {
+    /// Itself.
+    None,
+    Value(OwnedValue),
+    Broken(&'static str),
+}
+
+/// A key that makes a document a value, and an example.
+const KEYS: [(&str, &str); 14] = [
+    ("$oid", r#"{"$oid": "507f1f77bcf86cd799439011"}"#),
+    ("$date", r#"{"$date": "2026-01-31T12:00:00Z"}"#),
+    ("$numberInt", r#"{"$numberInt": "5"}"#),
+    ("$numberLong", r#"{"$numberLong": "5"}"#),
+    ("$numberDouble", r#"{"$numberDouble": "0.5"}"#),
+    ("$numberDecimal", r#"{"$numberDecimal": "0.5"}"#),
+    ("$binary", r#"{"$binary": {"base64": "AP8=", "subType": "00"}}"#),
+    ("$uuid", r#"{"$uuid": "01234567-89ab-cdef-0123-456789abcdef"}"#),
+    ("$regularExpression", r#"{"$regularExpression": {"pattern": "^a", "options": "i"}}"#),
+    ("$timestamp", r#"{"$timestamp": {"t": 5, "i": 1}}"#),
+    ("$code", r#"{"$code": "function() {}"}"#),
+    ("$symbol", r#"{"$symbol": "a"}"#),
+    ("$minKey", r#"{"$minKey": 1}"#),
+    ("$maxKey", r#"{"$maxKey": 1}"#),
+];
+
+fn example(key: &str) -> &'static str {
+    KEYS.iter()
+        .find(|(known, _)| *known == key)
+        .map_or(r#"{"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "…"}}}"#, |(_, example)| example)
+}
+
+impl Wrapper {
+    /// `fields` have been converted already.
+    fn of(fields: &[Field]) -> Self {
+        let Some(Field { key, term, .. }) = fields.first() else { return Self::None };
+        let made = match (key.as_str(), fields.len()) {
+            ("$undefined", 1) => Some(of_kind(Kind::Undefined, &[])),
+            ("$dbPointer", 1) => db_pointer(term),
+            ("$code", 2) => with_scope(term, fields.get(1)),
+            (_, 1) if KEYS.iter().any(|(known, _)| known == key) => value(key, term),
+            _ => return Self::None,
+        };
+        let known = KEYS.iter().find(|(known, _)| known == key).map_or("$dbPointer", |(known, _)| known);
+        made.map_or(Self::Broken(known), Self::Value)
+    }
+}
+
+fn value(key: &str, term: &Term) -> Option<OwnedValue> {
+    Some(match key {
+        "$oid" => of_kind(Kind::ObjectId, &decode_hexadecimal(term.as_str()?).filter(|bytes| bytes.len() == 12)?),
+        "$date" => match term.as_str() {
+            Some(text) => OwnedValue::date(date::javascript_date(text).ok()?),
+            None => OwnedValue::date(term.as_value()?.as_integer()?),
+        },
+        "$numberInt" => OwnedValue::int32(term.as_str()?.parse().ok()?),
+        "$numberLong" => OwnedValue::int64(term.as_str()?.parse().ok()?),
+        "$numberDouble" => OwnedValue::double(term.as_str()?.parse().ok()?),
+        "$numberDecimal" => of_kind(Kind::Decimal128, &term.as_str()?.parse::<bson::Decimal128>().ok()?.bytes()),
+        "$binary" => {
+            let subtype = u8::from_str_radix(member(term, "subType")?.as_str()?, 16).ok()?;
+            binary_value(subtype, &STANDARD.decode(member(term, "base64")?.as_str()?).ok()?)
+        }
+        "$uuid" => {
+            let bytes = decode_hexadecimal(&term.as_str()?.replace('-', ""))?;
+            OwnedValue::uuid(bytes.try_into().ok()?)
+        }
+        "$regularExpression" => {
+            let (pattern, options) = (member(term, "pattern")?.as_str()?, member(term, "options")?.as_str()?);
+            regex_value(pattern, options, &term.span).ok()?
+        }
+        "$timestamp" => {
+            let part = |key| u32::try_from(member(term, key)?.as_value()?.as_integer()?).ok();
+            OwnedValue::timestamp(part("t")?, part("i")?)
+        }
+        "$code" => code_value(term.as_str()?),
+        "$symbol" => of_kind(Kind::Symbol, OwnedValue::string(term.as_str()?).as_value().bytes),
+        "$minKey" => of_kind(Kind::MinKey, &[]),
+        "$maxKey" => of_kind(Kind::MaxKey, &[]),
+        _ => return None,
+    })
+}
+
+fn member<'t>(term: &'t Term, key: &str) -> Option<&'t Term> {
+    match &term.content {
+        Content::Document(fields) => fields.iter().find(|field| field.key == key).map(|field| &field.term),
+        _ => None,
+    }
+}
+
+fn with_scope(code: &Term, scope: Option<&Field>) -> Option<OwnedValue> {
+    let (Some(Field { key, term: Term { content: Content::Document(scope), .. }, .. }), Some(code)) =
+        (scope, code.as_str())
+    else {
+        return None;
+    };
+    (key == "$scope").then(|| scoped_code(OwnedValue::string(code).as_value().bytes, scope))
+}
+
+fn db_pointer(term: &Term) -> Option<OwnedValue> {
+    let namespace = OwnedValue::string(member(term, "$ref")?.as_str()?);
+    let id = member(term, "$id")?.as_value().filter(|id: &Value<'_>| id.kind == Kind::ObjectId)?;
+    Some(of_kind(Kind::DbPointer, &[namespace.as_value().bytes, id.bytes].concat()))
+}

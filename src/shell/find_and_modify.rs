@@ -1,0 +1,93 @@
+//! findAndModify by its four names: one command whose parts each method calls otherwise.
+
+use super::ShellError;
+use super::arguments::{Arguments, Options};
+use super::chain::Collection;
+use super::term::{Content, Term};
+use super::writes::{Commands, Takes, check_update};
+
+/// The parts of a findAndModify that methods name differently.
+#[derive(Debug, Default)]
+struct FindAndModify {
+    query: Option<Term>,
+    update: Option<Term>,
+    remove: bool,
+    new: bool,
+    fields: Option<Term>,
+}
+
+impl FindAndModify {
+    fn command(self, collection: &Collection, mut options: Options) -> Commands {
+        let mut command = collection.command("findAndModify");
+        command.push("query", self.query.unwrap_or_else(|| Term::document(Vec::new())));
+        command.push("remove", Term::boolean(self.remove));
+        command.push("new", Term::boolean(self.new));
+        let upsert = if self.remove { None } else { options.flag("upsert")? };
+        command.push("upsert", Term::boolean(upsert.unwrap_or(false)));
+        options.copy(&["sort"], &mut command.fields);
+        if let Some(fields) = self.fields {
+            command.push("fields", fields);
+        }
+        options.copy(&["maxTimeMS", "writeConcern", "let", "comment", "collation", "hint"], &mut command.fields);
+        if let Some(update) = self.update {
+            command.push("update", update);
+            options.copy(&["bypassDocumentValidation", "arrayFilters"], &mut command.fields);
+        }
+        options.finish()?;
+        Ok(vec![command])
+    }
+}
+
+pub(super) fn write(collection: &Collection, arguments: &mut Arguments, method: &str) -> Commands {
+    let query = arguments.required_document("a filter")?;
+    let update = arguments.required("an update")?;
+    check_update(&update, if method == "findOneAndReplace" { Takes::Replacement } else { Takes::Operators })?;
+    let mut options = arguments.options()?;
+    let new = returns_new(&mut options)?;
+    let fields = options.take("projection");
+    let parts = FindAndModify { query: Some(query), update: Some(update), new, fields, ..FindAndModify::default() };
+    parts.command(collection, options)
+}
+
+/// By whichever of its names: is the document returned as it is afterwards?
+fn returns_new(options: &mut Options) -> Result<bool, ShellError> {
+    if let Some(term) = options.take("returnDocument") {
+        return match term.as_str() {
+            Some("after") => Ok(true),
+            Some("before") => Ok(false),
+            _ => Err(ShellError::new(term.span, "`returnDocument` is \"before\" or \"after\"")),
+        };
+    }
+    let new = [options.flag("returnNewDocument")?, options.flag("new")?];
+    let original = options.flag("returnOriginal")?;
+    Ok(new.into_iter().flatten().next().or(original.map(|original| !original)).unwrap_or(false))
+}
+
+pub(super) fn delete(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let query = arguments.required_document("a filter")?;
+    let mut options = arguments.options()?;
+    let fields = options.take("projection");
+    let parts = FindAndModify { query: Some(query), remove: true, fields, ..FindAndModify::default() };
+    parts.command(collection, options)
+}
+
+pub(super) fn whole(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let term = arguments.required_document("a document with query and update")?;
+    arguments.finish()?;
+    let span = term.span.clone();
+    let Content::Document(fields) = term.content else { return Ok(Vec::new()) };
+    let mut options = Options::of("findAndModify", fields);
+    let remove = options.flag("remove")?.unwrap_or(false);
+    let update = options.take("update");
+    if remove == update.is_some() {
+        let error = ShellError::new(span, "findAndModify takes one of `update` and `remove: true`");
+        return Err(error);
+    }
+    if let Some(update) = &update {
+        check_update(update, Takes::Either)?;
+    }
+    let query = options.take("query");
+    let new = options.flag("new")?.unwrap_or(false);
+    let fields = options.take("fields").or(options.take("projection"));
+    FindAndModify { query, update, remove, new, fields }.command(collection, options)
+}

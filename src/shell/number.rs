@@ -1,0 +1,64 @@
+//! Number literals: decimal, hexadecimal, octal, binary, with separators, and BigInt (`10n`).
+
+use super::ShellError;
+use super::scanner::{Scanner, is_name_part};
+
+/// A number as JavaScript has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Plain(f64),
+    /// Out of range is caught when it is put into a document.
+    Big(i128),
+}
+
+/// Reads the number whose first digit or dot comes next.
+pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
+    let start = scanner.at();
+    let literal = take(scanner);
+    let span = start..scanner.at();
+    let wrong = || ShellError::new(span.clone(), "this is no number");
+    if literal.starts_with('_') || literal.ends_with('_') || literal.contains("__") {
+        return Err(wrong());
+    }
+    let digits: String = literal.chars().filter(|c| *c != '_').collect();
+    let (plain, big) = match digits.strip_suffix('n') {
+        Some(plain) => (plain, true),
+        None => (digits.as_str(), false),
+    };
+    let radix = match plain.get(..2) {
+        Some("0x" | "0X") => 16,
+        Some("0o" | "0O") => 8,
+        Some("0b" | "0B") => 2,
+        _ => 10,
+    };
+    if radix != 10 || big {
+        let digits = if radix == 10 { plain } else { plain.get(2..).unwrap_or_default() };
+        let whole = u64::from_str_radix(digits, radix).map_err(|_| wrong())?;
+        return Ok(if big { Number::Big(i128::from(whole)) } else { Number::Plain(whole as f64) });
+    }
+    let leading_zero =
+        plain.len() > 1 && plain.starts_with('0') && plain.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+    if leading_zero {
+        return Err(wrong().help("a leading zero means octal in old JavaScript; leave it out, or write 0o"));
+    }
+    plain.parse().map(Number::Plain).map_err(|_| wrong())
+}
+
+/// All that could belong to it.
+fn take<'t>(scanner: &mut Scanner<'t>) -> &'t str {
+    let start = scanner.at();
+    let radix = matches!(scanner.rest().get(..2), Some("0x" | "0X" | "0o" | "0O" | "0b" | "0B"));
+    scanner.take_while(is_name_part);
+    if !radix {
+        if scanner.peek_char() == Some('.') {
+            scanner.bump();
+            scanner.take_while(is_name_part);
+        }
+        let so_far = scanner.text().get(start..scanner.at()).unwrap_or_default();
+        if so_far.ends_with(['e', 'E']) && matches!(scanner.peek_char(), Some('+' | '-')) {
+            scanner.bump();
+            scanner.take_while(is_name_part);
+        }
+    }
+    scanner.text().get(start..scanner.at()).unwrap_or_default()
+}

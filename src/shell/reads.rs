@@ -1,0 +1,332 @@
+//! The methods that read, what is called on their cursors, and `explain`.
+
+use super::ShellError;
+use super::arguments::{Arguments, Options};
+use super::chain::{Collection, Command, Method};
+use super::term::{Content, Field, Term};
+use super::value::double_or_int;
+
+/// What became of a method.
+pub(super) enum Read {
+    /// More may be called on its result.
+    Cursor(Command),
+    Other(Command),
+    /// It is none of these.
+    No(Method),
+}
+
+/// The methods, for suggestions.
+pub(super) const METHODS: [&str; 9] = [
+    "find",
+    "findOne",
+    "count",
+    "countDocuments",
+    "estimatedDocumentCount",
+    "distinct",
+    "aggregate",
+    "mapReduce",
+    "explain",
+];
+
+/// The fields of a find behind its filter, in the drivers' order.
+const FIND_FIELDS: [&str; 20] = [
+    "sort",
+    "projection",
+    "hint",
+    "skip",
+    "limit",
+    "batchSize",
+    "singleBatch",
+    "comment",
+    "max",
+    "min",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+    "noCursorTimeout",
+    "awaitData",
+    "allowPartialResults",
+    "allowDiskUse",
+    "let",
+    "readConcern",
+    "collation",
+];
+
+pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Read, ShellError> {
+    let arguments = &mut method.arguments;
+    Ok(match method.name.as_str() {
+        "find" => Read::Cursor(find(collection, arguments)?),
+        "findOne" => {
+            let mut command = find(collection, arguments)?;
+            command.set("limit", Term::int32(1));
+            Read::Other(command)
+        }
+        "aggregate" => Read::Cursor(aggregate(collection.command("aggregate"), arguments)?),
+        "count" => Read::Other(count(collection, arguments)?),
+        "countDocuments" => Read::Other(count_documents(collection, arguments)?),
+        "estimatedDocumentCount" => {
+            let mut command = collection.command("count");
+            let mut options = arguments.options()?;
+            options.copy(&["comment", "readConcern", "maxTimeMS"], &mut command.fields);
+            options.finish()?;
+            Read::Other(command)
+        }
+        "distinct" => Read::Other(distinct(collection, arguments)?),
+        "mapReduce" => Read::Other(map_reduce(collection, arguments)?),
+        _ => return Ok(Read::No(method)),
+    })
+}
+
+fn find(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let mut command = collection.command("find");
+    command.push("filter", arguments.filter()?);
+    let projection = arguments.document("a projection")?;
+    let mut options = arguments.options()?;
+    let explained = options.take("explain").map(|term| term.span);
+    options.copy(&FIND_FIELDS, &mut command.fields);
+    options.copy(&["maxTimeMS"], &mut command.fields);
+    options.finish()?;
+    if let Some(span) = explained {
+        return Err(ShellError::new(span, "`explain` is no option here").help("write .explain() behind the method"));
+    }
+    if let Some(projection) = projection {
+        command.set("projection", projection);
+    }
+    settle_limit(&mut command);
+    Ok(command)
+}
+
+/// A negative limit means: one batch of so many.
+fn settle_limit(command: &mut Command) {
+    if let Some(limit) = command.get("limit").and_then(Term::as_number).filter(|limit| *limit < 0.0) {
+        command.set("limit", Term::scalar(0..0, double_or_int(-limit)));
+        command.set("singleBatch", Term::boolean(true));
+    }
+}
+
+/// The methods of cursors, for suggestions.
+const CURSOR_METHODS: [&str; 25] = [
+    "sort",
+    "limit",
+    "skip",
+    "projection",
+    "hint",
+    "collation",
+    "comment",
+    "maxTimeMS",
+    "batchSize",
+    "allowDiskUse",
+    "min",
+    "max",
+    "returnKey",
+    "showRecordId",
+    "noCursorTimeout",
+    "tailable",
+    "readConcern",
+    "toArray",
+    "pretty",
+    "count",
+    "size",
+    "itcount",
+    "hasNext",
+    "next",
+    "explain",
+];
+
+/// What a method on a cursor makes of its command.
+pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<Command, ShellError> {
+    let is_find = command.get("find").is_some();
+    let name = method.name.as_str();
+    let known = on_any_cursor(&mut command, name, &mut method.arguments)?
+        || (is_find && on_find(&mut command, name, &mut method.arguments)?)
+        || (!is_find && on_aggregation(&mut command, name, &mut method.arguments)?);
+    if !known {
+        let instead = "write what it does as an option of the method before";
+        return Err(method.unknown("a cursor", &CURSOR_METHODS, instead));
+    }
+    method.arguments.finish()?;
+    Ok(command)
+}
+
+/// False when the method is another.
+fn on_any_cursor(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    match name {
+        "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
+        // These concern later batches, the connection, or nothing at all.
+        "maxAwaitTimeMS" | "readPref" | "allowPartialResults" => arguments.skip(),
+        "comment" | "maxTimeMS" | "hint" | "collation" => command.set(name, arguments.required("a value")?),
+        "readConcern" => {
+            let level = Term::string(&arguments.required_text("a level")?);
+            command.set(name, Term::document(vec![Field::new("level", level)]));
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn on_find(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    match name {
+        "count" | "size" => {
+            arguments.skip();
+            *command = count_of(command);
+        }
+        "allowDiskUse" | "returnKey" | "showRecordId" | "noCursorTimeout" => {
+            command.set(name, arguments.any().unwrap_or_else(|| Term::boolean(true)));
+        }
+        "tailable" => {
+            command.set(name, Term::boolean(true));
+            if arguments.options()?.flag("awaitData")? == Some(true) {
+                command.set("awaitData", Term::boolean(true));
+            }
+        }
+        "sort" | "min" | "max" | "skip" | "limit" | "batchSize" => {
+            command.set(name, arguments.required("a value")?);
+            settle_limit(command);
+        }
+        "projection" | "project" => command.set("projection", arguments.required_document("a projection")?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn on_aggregation(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+    if name == "batchSize" {
+        let size = Field::new("batchSize", arguments.required("a number")?);
+        command.set("cursor", Term::document(vec![size]));
+    }
+    Ok(name == "batchSize")
+}
+
+/// The count of what a find would find.
+fn count_of(find: &Command) -> Command {
+    let target = find.get("find").cloned().unwrap_or_else(|| Term::string(""));
+    let mut count = Command::new(&find.database, "count", target);
+    for (from, to) in [
+        ("filter", "query"),
+        ("limit", "limit"),
+        ("skip", "skip"),
+        ("hint", "hint"),
+        ("maxTimeMS", "maxTimeMS"),
+        ("readConcern", "readConcern"),
+        ("collation", "collation"),
+    ] {
+        if let Some(term) = find.get(from) {
+            count.push(to, term.clone());
+        }
+    }
+    count
+}
+
+fn count(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let mut command = collection.command("count");
+    command.push("query", arguments.filter()?);
+    let mut options = arguments.options()?;
+    options.copy(&["limit", "skip", "hint", "maxTimeMS", "readConcern", "collation"], &mut command.fields);
+    options.finish()?;
+    Ok(command)
+}
+
+/// An aggregation that counts.
+fn count_documents(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let stage = |operator: &str, term: Term| Term::document(vec![Field::new(operator, term)]);
+    let mut stages = vec![stage("$match", arguments.filter()?)];
+    let mut options = arguments.options()?;
+    for (option, operator) in [("skip", "$skip"), ("limit", "$limit")] {
+        if let Some(term) = options.take(option) {
+            stages.push(stage(operator, term));
+        }
+    }
+    let sum = stage("$sum", Term::int32(1));
+    stages.push(stage("$group", Term::document(vec![Field::new("_id", Term::int32(1)), Field::new("n", sum)])));
+    let mut command = collection.command("aggregate");
+    command.push("pipeline", Term::array(stages));
+    options.copy(&["hint", "comment"], &mut command.fields);
+    command.push("cursor", Term::document(Vec::new()));
+    options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
+    options.finish()?;
+    Ok(command)
+}
+
+fn distinct(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let mut command = collection.command("distinct");
+    let key = arguments.required_text("the name of a field")?;
+    command.push("key", Term::string(&key));
+    command.push("query", arguments.filter()?);
+    let mut options = arguments.options()?;
+    options.copy(&["comment", "hint", "readConcern", "collation", "maxTimeMS"], &mut command.fields);
+    options.finish()?;
+    Ok(command)
+}
+
+/// `db.aggregate([…])`
+pub(super) fn aggregate_database(database: &str, mut method: Method) -> Result<Command, ShellError> {
+    aggregate(Command::new(database, "aggregate", Term::int32(1)), &mut method.arguments)
+}
+
+/// With its stages as an array, and options; or as arguments one by one.
+fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let first = arguments.any();
+    let (stages, mut options) = match first {
+        Some(Term { content: Content::Array(stages), .. }) => (stages, arguments.options()?),
+        first => {
+            let stages: Vec<Term> = first.into_iter().chain(std::iter::from_fn(|| arguments.any())).collect();
+            (stages, Options::of("aggregate", Vec::new()))
+        }
+    };
+    if let Some(other) = stages.iter().find(|stage| !matches!(stage.content, Content::Document(_))) {
+        return Err(arguments.wrong(other, "stages, each a document,"));
+    }
+    command.push("pipeline", Term::array(stages));
+    options.copy(
+        &["writeConcern", "bypassDocumentValidation", "allowDiskUse", "hint", "let", "comment"],
+        &mut command.fields,
+    );
+    let cursor = match (options.take("batchSize"), options.take("cursor")) {
+        (Some(size), _) => Term::document(vec![Field::new("batchSize", size)]),
+        (None, Some(cursor)) => cursor,
+        (None, None) => Term::document(Vec::new()),
+    };
+    command.push("cursor", cursor);
+    options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
+    options.finish()?;
+    // Drivers write the concern of a pipeline that does not write no further.
+    if !writes_output(&command) {
+        command.fields.retain(|field| field.key != "writeConcern");
+    }
+    Ok(command)
+}
+
+fn writes_output(command: &Command) -> bool {
+    let Some(Term { content: Content::Array(stages), .. }) = command.get("pipeline") else { return false };
+    let Some(Term { content: Content::Document(last), .. }) = stages.last() else { return false };
+    last.first().is_some_and(|field| matches!(field.key.as_str(), "$out" | "$merge"))
+}
+
+/// The third argument holds the rest of the command, or is only where it writes.
+fn map_reduce(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+    let mut command = collection.command("mapReduce");
+    command.push("map", arguments.required("a function")?);
+    command.push("reduce", arguments.required("a function")?);
+    let rest = arguments.required("where it writes: {out: …}")?;
+    arguments.finish()?;
+    match rest {
+        Term { content: Content::Document(fields), .. } => command.fields.extend(fields),
+        out => command.push("out", out),
+    }
+    Ok(command)
+}
+
+/// What `explain(…)` asks for.
+pub(super) fn verbosity(mut arguments: Arguments) -> Result<Term, ShellError> {
+    let Some(term) = arguments.any() else { return Ok(Term::string("queryPlanner")) };
+    arguments.finish()?;
+    match (term.as_str(), term.as_bool()) {
+        (Some("queryPlanner" | "executionStats" | "allPlansExecution"), _) => Ok(term),
+        (_, Some(true)) => Ok(Term::string("allPlansExecution")),
+        (_, Some(false)) => Ok(Term::string("queryPlanner")),
+        _ => {
+            let error = ShellError::new(term.span, "this is no verbosity of explain");
+            Err(error.help("write \"queryPlanner\", \"executionStats\" or \"allPlansExecution\""))
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Values as they were written, with their places: what arguments and command fields are before they are BSON.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::document::{ArrayWriter, CowDocument, Kind, OwnedValue, Slot, Value, Writer};
+
+/// A value and its place in the text; what is made here has the place of what it was made for.
+#[derive(Debug, Clone)]
+pub(super) struct Term {
+    pub(super) span: Range<usize>,
+    pub(super) content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    Scalar(OwnedValue),
+    Array(Vec<Term>),
+    Document(Vec<Field>),
+}
+
+/// One field of a document.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    pub(super) key: String,
+    pub(super) key_span: Range<usize>,
+    pub(super) term: Term,
+}
+
+impl Term {
+    pub(super) fn scalar(span: Range<usize>, value: OwnedValue) -> Self {
+        Self { span, content: Content::Scalar(value) }
+    }
+
+    pub(super) fn string(text: &str) -> Self {
+        Self::scalar(0..0, OwnedValue::string(text))
+    }
+
+    pub(super) fn int32(number: i32) -> Self {
+        Self::scalar(0..0, OwnedValue::int32(number))
+    }
+
+    pub(super) fn boolean(value: bool) -> Self {
+        Self::scalar(0..0, boolean(value))
+    }
+
+    pub(super) fn array(terms: Vec<Self>) -> Self {
+        Self { span: 0..0, content: Content::Array(terms) }
+    }
+
+    pub(super) fn document(fields: Vec<Field>) -> Self {
+        Self { span: 0..0, content: Content::Document(fields) }
+    }
+
+    pub(super) fn as_value(&self) -> Option<Value<'_>> {
+        match &self.content {
+            Content::Scalar(value) => Some(value.as_value()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_str(&self) -> Option<&str> {
+        self.as_value()?.as_str()
+    }
+
+    pub(super) fn as_bool(&self) -> Option<bool> {
+        self.as_value()?.as_bool()
+    }
+
+    pub(super) fn as_number(&self) -> Option<f64> {
+        let value = self.as_value()?;
+        value.as_f64().or(value.as_integer().map(|whole| whole as f64))
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.as_value().is_some_and(|value| value.kind == Kind::Null)
+    }
+
+    /// What it is, for messages.
+    pub(super) fn describe(&self) -> &'static str {
+        match &self.content {
+            Content::Array(_) => "an array",
+            Content::Document(_) => "a document",
+            Content::Scalar(value) => match value.as_value().kind {
+                Kind::Double | Kind::Int32 | Kind::Int64 | Kind::Decimal128 => "a number",
+                Kind::String => "a string",
+                Kind::Boolean => "true or false",
+                Kind::Null | Kind::Undefined => "null",
+                Kind::DateTime => "a date",
+                Kind::JavaScript | Kind::JavaScriptWithScope => "a function",
+                other => other.name(),
+            },
+        }
+    }
+
+    /// Recursion ends at [`MAX_NESTING`](super::MAX_NESTING).
+    pub(super) fn write(&self, slot: Slot<'_>) {
+        match &self.content {
+            Content::Scalar(value) => slot.value(value.as_value()),
+            Content::Array(terms) => slot.array(|a: &mut ArrayWriter<'_>| terms.iter().for_each(|t| t.write(a.slot()))),
+            Content::Document(fields) => slot.nested(|w| write_fields(fields, w)),
+        }
+    }
+}
+
+impl Field {
+    pub(super) fn new(key: &str, term: Term) -> Self {
+        Self { key: key.to_owned(), key_span: term.span.clone(), term }
+    }
+}
+
+fn write_fields(fields: &[Field], w: &mut Writer<'_>) {
+    fields.iter().for_each(|field| field.term.write(w.slot(&field.key)));
+}
+
+/// The fields as BSON.
+pub(super) fn to_document(fields: &[Field]) -> CowDocument<'static> {
+    CowDocument::build(|w| write_fields(fields, w))
+}
+
+pub(super) fn boolean(value: bool) -> OwnedValue {
+    OwnedValue::from(Value { kind: Kind::Boolean, bytes: &[u8::from(value)] })
+}
+
+/// The fields of an object as JavaScript keeps them: of two with one key the last one's value, in the first
+/// one's place; array indexes first, in ascending order.
+pub(super) fn in_javascript_order(fields: Vec<Field>) -> Vec<Field> {
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
+    let mut kept: Vec<Field> = Vec::with_capacity(fields.len());
+    for field in fields {
+        match places.get(&field.key).and_then(|place| kept.get_mut(*place)) {
+            Some(first) => first.term = field.term,
+            None => {
+                places.insert(field.key.clone(), kept.len());
+                kept.push(field);
+            }
+        }
+    }
+    kept.sort_by_key(|field| array_index(&field.key).unwrap_or(u64::MAX));
+    kept
+}
+
+/// `Some` for keys that JavaScript takes for array indexes: "0", "7", not "07".
+pub(super) fn array_index(key: &str) -> Option<u64> {
+    let index: u64 = key.parse().ok().filter(|index| *index < u64::from(u32::MAX))?;
+    (index.to_string() == key).then_some(index)
+}

@@ -1,0 +1,362 @@
+//! The methods that write: each as the command that drivers send for it, its fields in the drivers' order.
+
+use super::arguments::{Arguments, Options};
+use super::chain::{Collection, Command, Method};
+use super::term::{Content, Field, Term};
+use super::{ShellError, find_and_modify};
+
+/// What became of a method.
+pub(super) enum Written {
+    Commands(Vec<Command>),
+    /// It is none of these.
+    No(Method),
+}
+
+pub(super) type Commands = Result<Vec<Command>, ShellError>;
+
+/// The methods, for suggestions.
+pub(super) const METHODS: [&str; 18] = [
+    "insertOne",
+    "insertMany",
+    "insert",
+    "updateOne",
+    "updateMany",
+    "update",
+    "replaceOne",
+    "save",
+    "deleteOne",
+    "deleteMany",
+    "remove",
+    "findOneAndUpdate",
+    "findOneAndReplace",
+    "findOneAndDelete",
+    "findAndModify",
+    "bulkWrite",
+    "findandmodify",
+    "runCommand",
+];
+
+pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Written, ShellError> {
+    let arguments = &mut method.arguments;
+    let commands = match method.name.as_str() {
+        "insertOne" => insert_one(collection, arguments),
+        "insertMany" => insert_many(collection, arguments),
+        "insert" => insert(collection, arguments),
+        "updateOne" => update(collection, arguments, false),
+        "updateMany" => update(collection, arguments, true),
+        "update" => old_update(collection, arguments),
+        "replaceOne" => replace_one(collection, arguments),
+        "save" => save(collection, arguments),
+        "deleteOne" => delete(collection, arguments, 1),
+        "deleteMany" => delete(collection, arguments, 0),
+        "remove" => remove(collection, arguments),
+        "findOneAndUpdate" | "findOneAndReplace" => find_and_modify::write(collection, arguments, &method.name),
+        "findOneAndDelete" => find_and_modify::delete(collection, arguments),
+        "findAndModify" | "findandmodify" => find_and_modify::whole(collection, arguments),
+        "bulkWrite" => bulk_write(collection, arguments),
+        _ => return Ok(Written::No(method)),
+    };
+    commands.map(Written::Commands)
+}
+
+/// The lists of statements that write commands carry, with the fields that can stand behind them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Inserts,
+    Updates,
+    Deletes,
+}
+
+impl List {
+    fn command(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Inserts => ("insert", "documents"),
+            Self::Updates => ("update", "updates"),
+            Self::Deletes => ("delete", "deletes"),
+        }
+    }
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Inserts => &["bypassDocumentValidation", "comment", "writeConcern", "maxTimeMS"],
+            Self::Updates => &["bypassDocumentValidation", "let", "comment", "writeConcern", "maxTimeMS"],
+            Self::Deletes => &["let", "comment", "writeConcern", "maxTimeMS"],
+        }
+    }
+}
+
+fn command(collection: &Collection, list: List, statements: Vec<Term>, mut options: Options) -> Commands {
+    let command = write_command(collection, list, statements, &mut options)?;
+    options.finish()?;
+    Ok(vec![command])
+}
+
+fn write_command(
+    collection: &Collection,
+    list: List,
+    statements: Vec<Term>,
+    options: &mut Options,
+) -> Result<Command, ShellError> {
+    let (name, field) = list.command();
+    let mut command = collection.command(name);
+    command.push(field, Term::array(statements));
+    command.push("ordered", Term::boolean(options.flag("ordered")?.unwrap_or(true)));
+    options.copy(list.options(), &mut command.fields);
+    Ok(command)
+}
+
+fn insert_one(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let document = arguments.required_document("a document")?;
+    let options = arguments.options()?;
+    command(collection, List::Inserts, vec![document], options)
+}
+
+fn insert_many(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let documents = arguments.required_array("an array of documents")?;
+    let documents = all_documents(documents, arguments)?;
+    let options = arguments.options()?;
+    command(collection, List::Inserts, documents, options)
+}
+
+fn insert(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let term = arguments.required("a document or an array of them")?;
+    let documents = match term.content {
+        Content::Array(documents) => documents,
+        _ => vec![term],
+    };
+    let documents = all_documents(documents, arguments)?;
+    let options = arguments.options()?;
+    command(collection, List::Inserts, documents, options)
+}
+
+fn all_documents(terms: Vec<Term>, arguments: &Arguments) -> Result<Vec<Term>, ShellError> {
+    if terms.is_empty() {
+        return Err(ShellError::new(arguments.method_span(), "there is nothing to insert"));
+    }
+    match terms.iter().find(|term| !matches!(term.content, Content::Document(_))) {
+        Some(other) => Err(arguments.wrong(other, "a document")),
+        None => Ok(terms),
+    }
+}
+
+/// What stands in the place of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Operators,
+    Replacement,
+    Either,
+}
+
+/// An update must say by its first field what it is, as drivers check.
+pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
+    let has_operators = match &term.content {
+        Content::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
+        Content::Array(stages) if takes != Takes::Replacement => !stages.is_empty(),
+        _ => {
+            return Err(ShellError::new(
+                term.span.clone(),
+                format!("an update is a document, not {}", term.describe()),
+            ));
+        }
+    };
+    match (takes, has_operators) {
+        (Takes::Operators, false) => {
+            let error = ShellError::new(term.span.clone(), "an update without operators would replace the document");
+            Err(error.help("write {$set: {…}}, or use replaceOne"))
+        }
+        (Takes::Replacement, true) => {
+            let error = ShellError::new(term.span.clone(), "a replacement has no update operators");
+            Err(error.help("use updateOne"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `{q, u, upsert, multi, …}`
+fn update_statement(
+    filter: Term,
+    update: Term,
+    multi: bool,
+    options: &mut Options,
+    takes: Takes,
+) -> Result<Term, ShellError> {
+    check_update(&update, takes)?;
+    let mut fields = vec![Field::new("q", filter), Field::new("u", update)];
+    if let Some(upsert) = options.flag("upsert")? {
+        fields.push(Field::new("upsert", Term::boolean(upsert)));
+    }
+    if multi {
+        fields.push(Field::new("multi", Term::boolean(true)));
+    }
+    options.copy(&["hint"], &mut fields);
+    if takes != Takes::Replacement {
+        options.copy(&["arrayFilters"], &mut fields);
+    }
+    options.copy(&["collation"], &mut fields);
+    if !multi {
+        options.copy(&["sort"], &mut fields);
+    }
+    Ok(Term::document(fields))
+}
+
+fn update(collection: &Collection, arguments: &mut Arguments, multi: bool) -> Commands {
+    let filter = arguments.required_document("a filter")?;
+    let update = arguments.required("an update")?;
+    let mut options = arguments.options()?;
+    let statement = update_statement(filter, update, multi, &mut options, Takes::Operators)?;
+    command(collection, List::Updates, vec![statement], options)
+}
+
+fn replace_one(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let filter = arguments.required_document("a filter")?;
+    let replacement = arguments.required_document("a replacement")?;
+    let mut options = arguments.options()?;
+    let statement = update_statement(filter, replacement, false, &mut options, Takes::Replacement)?;
+    command(collection, List::Updates, vec![statement], options)
+}
+
+/// `update(q, u, {multi, upsert})`, or with both as booleans, as shells before 2.6 had it. A document without
+/// operators replaces, as it did in the old shell.
+fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let filter = arguments.required_document("a filter")?;
+    let update = arguments.required("an update")?;
+    let (mut options, multi) = match arguments.any() {
+        Some(term) if term.as_bool().is_some() => {
+            let multi = arguments.any().and_then(|term| term.as_bool()).unwrap_or(false);
+            arguments.finish()?;
+            (Options::of("update", vec![Field::new("upsert", term)]), multi)
+        }
+        other => {
+            if let Some(term) = other {
+                arguments.put_back(term);
+            }
+            let mut options = arguments.options()?;
+            let multi = options.flag("multi")?.unwrap_or(false);
+            (options, multi)
+        }
+    };
+    let takes = if multi { Takes::Operators } else { Takes::Either };
+    let statement = update_statement(filter, update, multi, &mut options, takes)?;
+    command(collection, List::Updates, vec![statement], options)
+}
+
+/// The old shell's save: a document with an `_id` replaces the stored one, or is inserted.
+fn save(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let document = arguments.required_document("a document")?;
+    let mut options = arguments.options()?;
+    let Content::Document(fields) = &document.content else { return Ok(Vec::new()) };
+    let Some(id) = fields.iter().find(|field| field.key == "_id") else {
+        return command(collection, List::Inserts, vec![document], options);
+    };
+    let filter = Term::document(vec![Field::new("_id", id.term.clone())]);
+    let mut upsert = Options::of("save", vec![Field::new("upsert", Term::boolean(true))]);
+    let statement = update_statement(filter, document, false, &mut upsert, Takes::Replacement)?;
+    let command = write_command(collection, List::Updates, vec![statement], &mut options)?;
+    options.finish()?;
+    Ok(vec![command])
+}
+
+/// `{q, limit, …}`
+fn delete_statement(filter: Term, limit: i32, options: &mut Options) -> Term {
+    let mut fields = vec![Field::new("q", filter), Field::new("limit", Term::int32(limit))];
+    options.copy(&["collation", "hint"], &mut fields);
+    Term::document(fields)
+}
+
+fn delete(collection: &Collection, arguments: &mut Arguments, limit: i32) -> Commands {
+    let filter = arguments.required_document("a filter")?;
+    let mut options = arguments.options()?;
+    let statement = delete_statement(filter, limit, &mut options);
+    command(collection, List::Deletes, vec![statement], options)
+}
+
+/// `remove(q, justOne)` or `remove(q, {justOne})`
+fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let filter = arguments.required_document("a filter")?;
+    let (mut options, just_one) = match arguments.any() {
+        Some(term) if term.as_bool().is_some() => {
+            arguments.finish()?;
+            (Options::of("remove", Vec::new()), term.as_bool().unwrap_or(false))
+        }
+        other => {
+            if let Some(term) = other {
+                arguments.put_back(term);
+            }
+            let mut options = arguments.options()?;
+            let just_one = options.flag("justOne")?.unwrap_or(false);
+            (options, just_one)
+        }
+    };
+    let statement = delete_statement(filter, i32::from(just_one), &mut options);
+    command(collection, List::Deletes, vec![statement], options)
+}
+
+/// One operation of a bulkWrite, as a statement.
+fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
+    const KNOWN: &str = "insertOne, updateOne, updateMany, replaceOne, deleteOne or deleteMany";
+    let wrong = || ShellError::new(term.span.clone(), format!("an operation of bulkWrite is one of {KNOWN}"));
+    let Content::Document(fields) = &term.content else { return Err(wrong()) };
+    let [Field { key, term: operation, .. }] = fields.as_slice() else { return Err(wrong()) };
+    let Content::Document(parts) = &operation.content else { return Err(wrong()) };
+    if !KNOWN.split([' ', ',']).any(|known| known == key) {
+        return Err(wrong());
+    }
+    let mut options = Options::of(key, parts.clone());
+    let missing = |part: &str| ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
+    if key == "insertOne" {
+        // mongosh takes the document itself, too.
+        return Ok((List::Inserts, options.take("document").unwrap_or_else(|| operation.clone())));
+    }
+    let filter = options.take("filter").ok_or_else(|| missing("filter"))?;
+    let (list, statement) = match key.as_str() {
+        "updateOne" | "updateMany" => {
+            let update = options.take("update").ok_or_else(|| missing("update"))?;
+            let multi = key == "updateMany";
+            (List::Updates, update_statement(filter, update, multi, &mut options, Takes::Operators)?)
+        }
+        "replaceOne" => {
+            let replacement = options.take("replacement").ok_or_else(|| missing("replacement"))?;
+            (List::Updates, update_statement(filter, replacement, false, &mut options, Takes::Replacement)?)
+        }
+        "deleteOne" => (List::Deletes, delete_statement(filter, 1, &mut options)),
+        "deleteMany" => (List::Deletes, delete_statement(filter, 0, &mut options)),
+        _ => return Err(wrong()),
+    };
+    options.finish()?;
+    Ok((list, statement))
+}
+
+/// Ordered: one command for each row of operations of one kind. Unordered: one for each kind.
+fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
+    let operations = arguments.required_array("an array of operations")?;
+    let mut options = arguments.options()?;
+    let ordered = options.flag("ordered")?.unwrap_or(true);
+    let mut lists: Vec<(List, Vec<Term>)> = Vec::new();
+    for operation in operations {
+        let (list, statement) = bulk_operation(operation)?;
+        let place = match ordered {
+            true => lists.len().checked_sub(1).filter(|last| lists.get(*last).is_some_and(|(other, _)| *other == list)),
+            false => lists.iter().position(|(other, _)| *other == list),
+        };
+        match place.and_then(|place| lists.get_mut(place)) {
+            Some((_, statements)) => statements.push(statement),
+            None => lists.push((list, vec![statement])),
+        }
+    }
+    if lists.is_empty() {
+        return Err(ShellError::new(arguments.method_span(), "there is no operation to carry out"));
+    }
+    if !ordered {
+        lists.sort_by_key(|(list, _)| *list as u8);
+    }
+    let mut shared = Vec::new();
+    options.copy(List::Updates.options(), &mut shared);
+    options.finish()?;
+    let one = |(list, statements): (List, Vec<Term>)| {
+        let mut fields: Vec<Field> =
+            shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
+        fields.push(Field::new("ordered", Term::boolean(ordered)));
+        write_command(collection, list, statements, &mut Options::of("bulkWrite", fields))
+    };
+    lists.into_iter().map(one).collect()
+}

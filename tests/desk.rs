@@ -1,0 +1,228 @@
+//! The rule author's desk from outside: `docward explain` and `docward test` as a DBA calls them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const RULES: &str = "\
+version: 1
+rules:
+  - name: no-replace
+    why: They erase each other's fields.
+    namespace: shop.orders
+    except: { apps: [migrator-*], users: [admin.root] }
+    replacement: {}
+    tests:
+      - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }
+      - { given: 'db.orders.replaceOne({}, {a: 1})', as: { app: migrator-7 }, expect: unchanged }
+      - { given: 'db.orders.replaceOne({}, {a: 1})', as: { user: admin.root }, expect: unchanged }
+  - name: inbox
+    namespace: shop.inbox
+    mode: shadow
+    bucket: { array: m, count: n, limit: 3, opened: t }
+    tests:
+      - given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})'
+        at: 2026-02-01T00:00:00Z
+        becomes: >-
+          db.inbox.updateOne({o: 1, n: {$lte: 2}},
+            {$push: {m: 1}, $inc: {n: 1}, $setOnInsert: {t: new Date()}}, {upsert: true})
+";
+
+fn docward(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_docward"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A folder with these files; the path of the first.
+fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    let first = folder.path().join(files[0].0);
+    (folder, first)
+}
+
+fn explain(more: &[&str], input: &str) -> Value {
+    let (_folder, rules) = folder(&[("rules.yaml", RULES)]);
+    let fixed = ["explain", "--db", "shop", "--format", "json", "--rules", rules.to_str().unwrap()];
+    let done = docward(&[&fixed, more].concat(), input);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn explain_answers_in_json() {
+    const REPLACE: &str = "db.orders.replaceOne({_id: 1}, {a: 1})";
+    let rejected = explain(&[REPLACE], "");
+    assert_eq!(
+        (&rejected["verdict"], &rejected["shell"], &rejected["command"]),
+        (&json!("reject"), &json!(null), &json!(null))
+    );
+    let rule = &rejected["rules"][0];
+    let keys: Vec<&String> = rule.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["name", "pattern", "verdict", "reason", "hint"]);
+    assert_eq!(
+        (&rule["name"], &rule["pattern"], &rule["verdict"]),
+        (&json!("no-replace"), &json!("replacement"), &json!("reject"))
+    );
+    assert!(rule["hint"].as_str().unwrap().contains("updateOne"), "{rule}");
+    for client in [["--as-app", "migrator-1"], ["--as-user", "admin.root"]] {
+        let excepted = explain(&[&client[..], &[REPLACE]].concat(), "");
+        assert_eq!(
+            (&excepted["verdict"], &excepted["rules"][0]["verdict"]),
+            (&json!("forward"), &json!("except-reject"))
+        );
+        assert_eq!(excepted["shell"], json!(REPLACE));
+    }
+    assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
+}
+
+#[test]
+fn explain_reads_stdin_extended_json_and_the_time() {
+    let command = r#"{"insert": "x", "documents": [{"_id": {"$numberLong": "5"}}], "$db": "other"}"#;
+    let explained = explain(&[], command);
+    assert_eq!(explained["shell"], json!("db.getSiblingDB(\"other\").x.insertOne({_id: Long(\"5\")})"));
+    assert_eq!(explained["command"]["documents"][0]["_id"]["$numberLong"], "5");
+    let explained = explain(&["--at", "2026-02-01T00:00:00Z", "db.x.insertOne({at: new Date()})"], "");
+    assert_eq!(explained["shell"], json!("db.x.insertOne({at: ISODate(\"2026-02-01T00:00:00Z\")})"));
+}
+
+#[test]
+fn explain_says_what_is_wrong_with_its_arguments() {
+    let (_folder, rules) = folder(&[("rules.yaml", RULES), ("docward.yaml", "rules: [rules.yaml]\n")]);
+    let config = rules.with_file_name("docward.yaml");
+    let rules = rules.to_str().unwrap();
+    for (arguments, code, message) in [
+        (vec!["--rules", rules, "db.orders.find("], 1, "--> command:1:16"),
+        (vec!["--rules", rules], 1, "there is no command"),
+        (vec!["db.orders.find()"], 64, "--rules"),
+        (vec!["--rules", "nowhere", "db.orders.find()"], 64, "no such file"),
+        (vec!["--rules", rules, "--at", "noon", "db.orders.find()"], 64, "2026-01-31T12:00:00Z"),
+        (vec!["--rules", rules, "--as-user", "root", "db.orders.find()"], 64, "AUTHDB.USER"),
+        (vec!["--config", config.to_str().unwrap(), "db.orders.find()"], 0, ""),
+    ] {
+        let done = docward(&[&["explain"][..], &arguments].concat(), "");
+        assert_eq!(done.status.code(), Some(code), "{arguments:?}");
+        assert!(text(&done.stderr).contains(message), "{}", text(&done.stderr));
+    }
+    let done = docward(&["explain", "--rules", rules, "--format", "json", "db.orders.fnd()"], "");
+    let diagnostics: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&diagnostics[0]["line"], &diagnostics[0]["column"], &diagnostics[0]["help"]),
+        (&json!(1), &json!(11), &json!("did you mean `find`?"))
+    );
+}
+
+#[test]
+fn the_rules_that_come_with_docward_pass_their_own_tests() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
+    let done = docward(&["test", rules.to_str().unwrap()], "");
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    // Every rule has one.
+    for file in std::fs::read_dir(&rules).unwrap().map(|entry| entry.unwrap().path()) {
+        let content = std::fs::read_to_string(&file).unwrap();
+        let tested = content.matches("\n    tests:").count();
+        assert_eq!(content.matches("\n  - name: ").count(), tested, "{}", file.display());
+    }
+}
+
+#[test]
+fn a_test_fails_with_a_difference_at_its_place() {
+    let good = ("rules.yaml", RULES);
+    let (_folder, rules) = folder(&[good]);
+    let done = docward(&["test", rules.to_str().unwrap()], "");
+    assert_eq!(text(&done.stdout), "4 tests passed\n", "{}", text(&done.stderr));
+
+    let broken = RULES.replace("{$lte: 2}", "{$lt: 3}").replace("app: migrator-7", "app: other");
+    let (_folder, rules) = folder(&[("rules.yaml", &broken)]);
+    let rules = rules.to_str().unwrap();
+    let done = docward(&["test", rules], "");
+    assert_eq!(done.status.code(), Some(1));
+    let said = text(&done.stdout);
+    for part in [
+        &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
+        "expected to go on unchanged, but it is rejected: docward rule 'no-replace'",
+        &format!("FAILED {rules}:17:9 (rule 'inbox')"),
+        "    -   {o: 1, n: {$lt: 3}},\n    +   {o: 1, n: {$lte: 2}},\n",
+        "4 tests: 2 passed, 2 failed",
+    ] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    let done = docward(&["test", rules, "--format", "json"], "");
+    let results: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let passed: Vec<_> = results.as_array().unwrap().iter().map(|one| one["passed"].as_bool().unwrap()).collect();
+    assert_eq!(passed, [true, false, true, false]);
+}
+
+#[test]
+fn each_kind_of_failure_says_what_came_instead() {
+    let rule = |pattern: &str, test: &str| {
+        format!(
+            "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n    tests:\n      - {{ {test} }}\n"
+        )
+    };
+    for (pattern, test, message) in [
+        (
+            "replacement: {}",
+            "given: 'db.c.find()', expect: rejected",
+            "expected to be rejected, but it goes on unchanged",
+        ),
+        (
+            "replacement: {}",
+            "given: 'db.c.find()', becomes: 'db.c.drop()'",
+            "but it goes on unchanged\n    - db.c.drop()\n    + db.c.find(\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: unchanged",
+            "expected to go on unchanged, but it is sent as\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: rejected",
+            "expected to be rejected, but it is sent as\n",
+        ),
+        (
+            "tree: {}",
+            "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'",
+            "depends on what is stored",
+        ),
+    ] {
+        let (_folder, rules) = folder(&[("rules.yaml", &rule(pattern, test))]);
+        let done = docward(&["test", rules.to_str().unwrap()], "");
+        assert_eq!(done.status.code(), Some(1), "{test}");
+        assert!(text(&done.stdout).contains(message), "{message} is not in: {}", text(&done.stdout));
+    }
+}
+
+#[test]
+fn test_files_judge_by_all_rules_of_their_folder() {
+    let tests = "version: 1\ndatabase: shop\ntests:\n  - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }\n  \
+                 - { given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})', expect: unchanged }\n";
+    let (folder, rules) = folder(&[("rules.yaml", RULES), ("all.test.yaml", tests)]);
+    // The rule in shadow mode changes nothing here, unlike in its own test.
+    for path in [rules.parent().unwrap(), &rules.with_file_name("all.test.yaml")] {
+        let done = docward(&["test", path.to_str().unwrap()], "");
+        assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    }
+    std::fs::write(folder.path().join("none.test.yaml"), "version: 1\nrules: [other.yaml]\ntests: []\n").unwrap();
+    let done = docward(&["test", folder.path().to_str().unwrap()], "");
+    assert_eq!(done.status.code(), Some(64));
+    assert!(text(&done.stderr).contains("other.yaml"), "{}", text(&done.stderr));
+}

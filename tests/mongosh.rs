@@ -1,0 +1,156 @@
+//! The shell's parser against mongosh itself: one mongosh runs the whole corpus against a peer that records, and
+//! what it sent for each text is what docward builds for it. So it is for the texts that docward itself shows.
+//!
+//! Left out of the comparison: sessions, ids that drivers make up, and the look that `drop` takes first.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+
+use bson::{Bson, Document, doc};
+use docward::shell::{Surroundings, parse, render};
+use support::frame::{Frame, Message, Section};
+use support::process::repository;
+use support::scripted::{Peer, reply_to};
+
+const CORPUS: &str = include_str!("mongosh/corpus.txt");
+const DATABASE: &str = "shop";
+
+/// A command: its name, and its fields as bytes.
+type Sent = (String, BTreeMap<String, Vec<u8>>);
+
+#[test]
+fn the_parser_builds_what_mongosh_sends() {
+    let texts = with_shown(texts());
+    let sent = run_in_mongosh(&texts);
+    let mut wrong = String::new();
+    for (index, text) in texts.iter().enumerate() {
+        let sent = sent.get(&index).cloned().unwrap_or_default();
+        let built = build(text);
+        let comparable = |commands: &[Document]| commands.iter().map(comparable).collect::<Vec<_>>();
+        if comparable(&sent) != comparable(&built) || sent.is_empty() {
+            let show = |commands: &[Document]| commands.iter().map(|c| format!("    {c}\n")).collect::<String>();
+            write!(wrong, "{text}\n  mongosh sent\n{}  docward built\n{}\n", show(&sent), show(&built)).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(texts.len() > 100, "{}", texts.len());
+}
+
+fn texts() -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for line in CORPUS.lines().filter(|line| !line.starts_with('#')) {
+        match texts.last_mut() {
+            Some(text) if !line.starts_with("db") => write!(text, "\n{line}").unwrap(),
+            _ => texts.push(line.to_owned()),
+        }
+    }
+    texts
+}
+
+/// The texts, and behind them what docward shows for the command of each, where JavaScript can say it.
+fn with_shown(mut texts: Vec<String>) -> Vec<String> {
+    let shown = |text: &String| {
+        let commands = parse(text, DATABASE).map(|parsed| parsed.commands).unwrap_or_default();
+        commands.iter().map(|command| render(command.as_document(), DATABASE)).collect::<Vec<_>>()
+    };
+    let shown: Vec<String> = texts.iter().flat_map(shown).filter(|text| text.starts_with("db")).collect();
+    assert!(shown.len() > 150, "{}", shown.len());
+    texts.extend(shown);
+    texts
+}
+
+/// The commands sent for each text, by its place.
+fn run_in_mongosh(texts: &[String]) -> BTreeMap<usize, Vec<Document>> {
+    let peer = Peer::start(|request| vec![answer(&request)]);
+    let script = tempfile::Builder::new().suffix(".js").tempfile().unwrap();
+    std::fs::write(script.path(), program(texts)).unwrap();
+    let mongosh = std::env::var("MONGOSH").unwrap_or_else(|_| {
+        let found = Command::new(repository("scripts/mongosh.sh")).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().trim().to_owned()
+    });
+    let uri = format!("{}{DATABASE}?directConnection=true", peer.uri());
+    let done = Command::new(mongosh)
+        .args(["--quiet", "--norc", &uri, "--file"])
+        .arg(script.path())
+        .env("TZ", "America/New_York")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let mut sent: BTreeMap<usize, Vec<Document>> = BTreeMap::new();
+    let mut current = None;
+    for request in peer.requests() {
+        let command = whole(&request);
+        match command.get("marker") {
+            Some(marker) => current = Some(marker.as_i32().unwrap() as usize),
+            None if command.contains_key("listCollections") || command.contains_key("endSessions") => {}
+            None => current.into_iter().for_each(|text| sent.entry(text).or_default().push(command.clone())),
+        }
+    }
+    sent
+}
+
+/// Every text behind a marker. Cursors ask the server only when somebody reads from them.
+fn program(texts: &[String]) -> String {
+    let mut program = String::new();
+    for (index, text) in texts.iter().enumerate() {
+        writeln!(program, "try {{ db.adminCommand({{ping: 1, marker: {index}}}); var result = {text}").unwrap();
+        program.push_str("if (result && typeof result.finish === 'function') result.finish();\n");
+        program.push_str("else if (result && typeof result.toArray === 'function') result.toArray(); } catch (e) {}\n");
+    }
+    program
+}
+
+/// One answer for all commands.
+fn answer(request: &Frame) -> Vec<u8> {
+    let cursor = doc! {"id": 0_i64, "firstBatch": [], "ns": "shop.c"};
+    reply_to(
+        request,
+        doc! {"ok": 1.0, "n": 1, "nModified": 0, "cursor": cursor, "value": null, "values": [], "queryPlanner": {}},
+    )
+}
+
+/// The command with its document sequences as arrays.
+fn whole(request: &Frame) -> Document {
+    let message = Message::parse(request);
+    let mut command = message.body().clone();
+    for section in message.sections {
+        if let Section::Sequence(name, documents) = section {
+            command.insert(name, documents);
+        }
+    }
+    ["lsid", "$clusterTime"].iter().for_each(|field| _ = command.remove(field));
+    command
+}
+
+fn build(text: &str) -> Vec<Document> {
+    let parsed = parse(text, Surroundings { database: DATABASE, now: 0 });
+    let commands = parsed.unwrap_or_else(|error| panic!("{text}: {error:?}")).commands;
+    commands.iter().map(|command| Document::from_reader(command.as_document().as_bytes()).unwrap()).collect()
+}
+
+fn comparable(command: &Document) -> Sent {
+    let name = command.keys().next().cloned().unwrap_or_default();
+    let bytes = |value: &Bson| doc! {"": value.clone()}.to_vec().unwrap();
+    let mut fields: BTreeMap<String, Vec<u8>> =
+        command.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
+    if let Ok(documents) = command.get_array("documents") {
+        fields.insert("documents".to_owned(), bytes(&documents.iter().map(without_id).collect::<Vec<_>>().into()));
+    }
+    (name, fields)
+}
+
+/// Ids that drivers make stand last; written ones in the corpus stand first, or are no ObjectIds.
+fn without_id(document: &Bson) -> Bson {
+    let mut document = document.as_document().unwrap().clone();
+    let generated = document.keys().last().is_some_and(|key| key == "_id") && document.get_object_id("_id").is_ok();
+    if generated {
+        document.remove("_id");
+    }
+    document.into()
+}
