@@ -16,6 +16,7 @@ mod merge;
 mod observation;
 mod plan;
 mod refusal;
+mod roads;
 #[cfg(test)]
 mod tests;
 mod triage;
