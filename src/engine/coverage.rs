@@ -6,7 +6,7 @@
 
 use super::judge::Stance;
 use super::observation::Said;
-use super::plan::on_road;
+use super::roads::{BUCKET_WRITE, on_road};
 use crate::command::{Class, Form, Namespace, StatementKind};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::rules::NamespacePattern;
@@ -90,7 +90,7 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<Way> {
         outcome: unanalysed(rule),
     };
     let roads = Class::REACHING.into_iter().filter_map(|class| Some(road(class.road()?, class.names())));
-    let buckets = road(super::plan::BUCKET_WRITE, Vec::new());
+    let buckets = road(BUCKET_WRITE, Vec::new());
     let other = |what: &str, commands: &[&'static str], outcome| Way {
         what: what.to_owned(),
         commands: commands.to_vec(),

@@ -18,6 +18,7 @@ mod observation;
 mod plan;
 mod refusal;
 mod rehearsal;
+mod roads;
 #[cfg(test)]
 mod tests;
 mod triage;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use bson::{Document, RawDocumentBuf};
+use bson::{Document, RawDocument, RawDocumentBuf, Utf8Lossy};
 use flate2::read::{ZlibDecoder, ZlibEncoder};
 
 pub const OP_REPLY: i32 = 1;
@@ -253,7 +253,7 @@ impl Section {
         let (kind, rest) = bytes.split_first().unwrap();
         *bytes = rest;
         match kind {
-            0 => Section::Body(Document::from_reader(bytes).unwrap()),
+            0 => Section::Body(read_body(bytes)),
             1 => {
                 let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
                 let (section, rest) = bytes.split_at(length);
@@ -270,4 +270,13 @@ impl Section {
             kind => panic!("section of kind {kind}"),
         }
     }
+}
+
+/// Errors of the server may quote bytes that are no UTF-8.
+fn read_body(bytes: &mut &[u8]) -> Document {
+    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let (document, rest) = bytes.split_at(length);
+    *bytes = rest;
+    let Utf8Lossy(document) = RawDocument::from_bytes(document).unwrap().try_into().unwrap();
+    document
 }
