@@ -23,6 +23,10 @@ impl Judge for Defaults {
         Phase::Defaults
     }
 
+    fn rewriting(&self) -> &'static str {
+        "it has no such option, and gets the rule's"
+    }
+
     /// getMore takes the option of the command that opened its cursor.
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let takes_it = matches!(
