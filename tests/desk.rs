@@ -91,6 +91,15 @@ fn explain_answers_in_json() {
         assert_eq!(excepted["shell"], json!(REPLACE));
     }
     assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
+
+    // Two commands are a list, and each statement has its own verdict.
+    let bulk = "db.orders.bulkWrite([{insertOne: {document: {_id: 1}}}, {deleteOne: {filter: {}}}, {deleteMany: {filter: {}}}])";
+    let explained = explain(&[bulk], "");
+    assert_eq!((&explained["verdict"], explained["command"].as_array().unwrap().len()), (&json!("forward"), 2));
+    assert_eq!(explained["statements"].as_array().unwrap().len(), 2);
+    let shadow = explain(&["db.inbox.updateOne({o: 1}, {$push: {m: 1}})"], "");
+    assert_eq!((&shadow["verdict"], &shadow["rules"][0]["verdict"]), (&json!("forward"), &json!("shadow-rewrite")));
+    assert!(shadow["rules"][0]["reason"].as_str().unwrap().contains("with room"), "{shadow}");
 }
 
 #[test]

@@ -223,6 +223,9 @@ fn the_rule_files_that_come_with_docward_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if docward::rules::is_test_file(&path) {
+            continue;
+        }
         let file: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         assert!(VALIDATOR.is_valid(&file), "{}: {:?}", path.display(), VALIDATOR.validate(&file).err());
     }

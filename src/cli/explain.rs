@@ -133,7 +133,7 @@ fn explain(arguments: &Arguments, rules: &RuleSet, now: Now, commands: Vec<CowDo
             let texts = explained.iter().map(|one| one.to_text(rules, &arguments.db, coloured));
             print!("{}", texts.collect::<Vec<_>>().join("\n"));
         }
-        Format::Json => println!("{:#}", to_json(&explained, &arguments.db)),
+        Format::Json => println!("{:#}", to_json(&explained, rules, &arguments.db)),
     }
 }
 
@@ -196,7 +196,7 @@ impl Explained {
 
 /// A rule's word, with all that helps to understand it.
 fn spoken(observation: &Observation, rules: &RuleSet) -> String {
-    let Observation { rule_name, pattern, said, reason, hint, .. } = observation;
+    let Observation { rule_name, pattern, said, hint, .. } = observation;
     let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::said(*said));
     let rule = rules.rule(observation.rule);
     let mut line = |label: &str, text: &str| {
@@ -204,7 +204,7 @@ fn spoken(observation: &Observation, rules: &RuleSet) -> String {
             writeln!(out, "  {label}: {}", text.trim_end()).unwrap_or_default();
         }
     };
-    line("reason", reason);
+    line("reason", words::reason(observation, rules));
     line("why", rule.why.as_deref().unwrap_or_default());
     line("what to do", hint);
     line("at", &rule.location.to_string());
@@ -212,7 +212,7 @@ fn spoken(observation: &Observation, rules: &RuleSet) -> String {
 }
 
 /// `{verdict, rules, shell, command}`, and what else there is to tell.
-fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
+fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_json::Value {
     let rank = |one: &&Explained| {
         ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.rehearsal.outcome))
     };
@@ -223,13 +223,13 @@ fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
         sent.iter().map(|command| extended_json(command.as_document())).collect();
     let command = if commands.len() > 1 { json!(commands) } else { json!(commands.pop()) };
     let statements: Vec<serde_json::Value> =
-        explained.iter().flat_map(|one| &one.statements).map(statement_json).collect();
+        explained.iter().flat_map(|one| &one.statements).map(|one| statement_json(one, rules)).collect();
     let notes = explained
         .iter()
         .flat_map(|one| one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database)));
     json!({
         "verdict": verdict,
-        "rules": observations.map(words::rule_json).collect::<Vec<_>>(),
+        "rules": observations.map(|one| words::rule_json(one, rules)).collect::<Vec<_>>(),
         "shell": (!sent.is_empty()).then(|| words::shell(&sent, database)),
         "command": command,
         "message": explained.iter().find_map(|one| words::rejection(&one.rehearsal)),
@@ -238,7 +238,7 @@ fn to_json(explained: &[Explained], database: &str) -> serde_json::Value {
     })
 }
 
-fn statement_json(statement: &Rehearsal) -> serde_json::Value {
-    let rules: Vec<serde_json::Value> = statement.observations.iter().map(words::rule_json).collect();
+fn statement_json(statement: &Rehearsal, rules: &RuleSet) -> serde_json::Value {
+    let rules: Vec<serde_json::Value> = statement.observations.iter().map(|one| words::rule_json(one, rules)).collect();
     json!({"verdict": words::verdict(&statement.outcome), "rules": rules})
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
 use crate::engine::{Need, Observation, Outcome, Rehearsal, Said, Session};
+use crate::patterns::RuleSet;
 use crate::rules::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::shell::{ShellError, render, render_lines};
 
@@ -55,14 +56,22 @@ pub(super) fn said(said: Said) -> &'static str {
     }
 }
 
+/// Why a rule does what it does: what it has against the command, or what it makes of it.
+pub(super) fn reason<'o>(observation: &'o Observation, rules: &RuleSet) -> &'o str {
+    match observation.said {
+        Said::Rewrite | Said::ExceptRewrite | Said::ShadowRewrite => rules.rule(observation.rule).pattern.rewriting(),
+        _ => &observation.reason,
+    }
+}
+
 /// `{name, pattern, verdict, reason, hint}`
-pub(super) fn rule_json(observation: &Observation) -> serde_json::Value {
-    let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+pub(super) fn rule_json(observation: &Observation, rules: &RuleSet) -> serde_json::Value {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "name": observation.rule_name,
         "pattern": observation.pattern,
         "verdict": observation.said.as_str(),
-        "reason": text(&observation.reason),
+        "reason": text(reason(observation, rules)),
         "hint": text(&observation.hint),
     })
 }

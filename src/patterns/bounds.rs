@@ -54,6 +54,10 @@ impl Judge for Bounds {
         Phase::Bounds
     }
 
+    fn rewriting(&self) -> &'static str {
+        "the condition that keeps the number in range goes into the filter"
+    }
+
     fn claims(&self) -> Vec<Claim> {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }

@@ -35,6 +35,10 @@ impl Judge for Bucket {
         Phase::Bucket
     }
 
+    fn rewriting(&self) -> &'static str {
+        "it goes to a document with room, or opens one, and is counted"
+    }
+
     fn exclusive(&self) -> bool {
         true
     }

@@ -27,6 +27,10 @@ impl Judge for Defaults {
         Concern::Nothing
     }
 
+    fn rewriting(&self) -> &'static str {
+        "it has no such option, and gets the rule's"
+    }
+
     /// getMore takes the option of the command that opened its cursor.
     fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
         class.reads() || matches!(class, Class::Insert | Class::Update | Class::Delete | Class::FindAndModify)

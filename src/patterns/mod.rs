@@ -230,6 +230,11 @@ pub trait Judge {
 
     fn phase(&self) -> Phase;
 
+    /// What its rewriting does, as half a sentence for people; empty where it never rewrites.
+    fn rewriting(&self) -> &'static str {
+        ""
+    }
+
     /// One rule of this pattern speaks for a namespace, the most specific.
     fn exclusive(&self) -> bool {
         false

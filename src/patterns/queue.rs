@@ -39,6 +39,10 @@ impl Judge for Queue {
         Phase::Queue
     }
 
+    fn rewriting(&self) -> &'static str {
+        "the fields of the lease are kept, and a claim finds free jobs only"
+    }
+
     fn exclusive(&self) -> bool {
         true
     }

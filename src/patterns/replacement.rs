@@ -41,6 +41,15 @@ impl Judge for Replacement {
         Phase::Replacement
     }
 
+    fn rewriting(&self) -> &'static str {
+        match self.unguarded {
+            Unguarded::Merge => "its fields are set one by one, so that others survive",
+            Unguarded::Reject | Unguarded::Guard => {
+                "the version that was read must still be the stored one, and goes up by one"
+            }
+        }
+    }
+
     fn exclusive(&self) -> bool {
         true
     }

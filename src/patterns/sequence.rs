@@ -56,6 +56,10 @@ impl Judge for Sequence {
         Phase::Sequence
     }
 
+    fn rewriting(&self) -> &'static str {
+        "the document gets the next number"
+    }
+
     fn claims(&self) -> Vec<Claim> {
         let field = self.field.clone().map(|path| path.as_str().to_owned());
         vec![Claim { kind: "sequence", field }]

@@ -47,6 +47,10 @@ impl Judge for Timestamps {
         Phase::Timestamps
     }
 
+    fn rewriting(&self) -> &'static str {
+        "each value carries its source time, and only a newer one takes its place"
+    }
+
     fn exclusive(&self) -> bool {
         true
     }

@@ -59,6 +59,10 @@ impl Judge for Tree {
         Phase::Tree
     }
 
+    fn rewriting(&self) -> &'static str {
+        "docward keeps the path of the node and of all below it"
+    }
+
     fn exclusive(&self) -> bool {
         true
     }

@@ -41,6 +41,7 @@ fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellErro
     method.arguments.document("options")?;
     method.arguments.finish()?;
     if let Some(name) = term.as_str() {
+        check_name(name, &term)?;
         return Ok(Command::new(database, name, Term::int32(1)));
     }
     let Term { content: Content::Document(mut fields), span } = term else {
@@ -63,12 +64,21 @@ fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Com
         method.arguments.put_back(term);
         return run_command(&collection.database, method);
     };
+    check_name(name, &term)?;
     let mut command = collection.command(name);
     if let Some(Term { content: Content::Document(fields), .. }) = method.arguments.document("the command's fields")? {
         command.fields.extend(fields.into_iter().filter(|field| field.key != name));
     }
     method.arguments.finish()?;
     Ok(command)
+}
+
+/// The name becomes a field's.
+fn check_name(name: &str, term: &Term) -> Result<(), ShellError> {
+    if name.contains('\0') {
+        return Err(ShellError::new(term.span.clone(), "the name of a command cannot contain NUL"));
+    }
+    Ok(())
 }
 
 /// A rename stays in its database, and is a command of `admin`.

@@ -76,6 +76,10 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("db.orders.find({$where: function() { return 1", "function", "this function has no end"),
         ("use shop db.orders.find()", "use shop db.orders.find()", "write the command on the next line"),
         ("{}", "{}", "the command is empty"),
+        ("db.runCommand(\"a\\0\")", "\"a\\0\"", "cannot contain NUL"),
+        ("db.c.runCommand('a\\0')", "'a\\0'", "cannot contain NUL"),
+        ("db.c.find({'a\\0': 1})", "'a\\0'", "cannot contain NUL"),
+        ("db.c.find({a: new RegExp('\\0')})", "'\\0'", "cannot contain NUL"),
         ("{find: \"a\", filter: {_id: {$oid: \"1\"}}}", "{$oid: \"1\"}", "507f1f77bcf86cd799439011"),
     ] {
         let (found, said) = mistake(text);
