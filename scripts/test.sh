@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 MONGOD=$(scripts/mongod.sh)
 MONGOSH=$(scripts/mongosh.sh)
 PYTHON=$(scripts/python-env.sh)
+scripts/node-driver.sh >/dev/null
+scripts/pymongo-suite.sh >/dev/null
 export MONGOD MONGOSH
 
 cargo test

@@ -7,9 +7,9 @@ import argparse
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from . import compare, suite
 from .explained import EXPLAINED
@@ -63,15 +63,21 @@ def parse_arguments():
 
 def run_both(roads, arguments):
     """Both at the same time: most tests wait for something more than they compute."""
-    with ThreadPoolExecutor(len(roads)) as pool:
+    with ExitStack() as stack:
         runs = [
-            pool.submit(suite.run, road, arguments.tests, arguments.results, arguments.compressors)
+            stack.enter_context(
+                closing(suite.Run(road, arguments.tests, arguments.results, arguments.compressors))
+            )
             for road in roads
         ]
-        while wait(runs, timeout=PROGRESS).not_done:
-            done = (f"{len(suite.read(suite.record(road, arguments.results)))} {road.name}" for road in roads)
-            print(f"tests so far: {', '.join(done)}", flush=True)
-        return [run.result() for run in runs]
+        for run in runs:
+            while not run.ended:
+                try:
+                    run.wait(PROGRESS)
+                except TimeoutExpired:
+                    done = (f"{len(each.results())} {each.road.name}" for each in runs)
+                    print(f"tests so far: {', '.join(done)}", flush=True)
+        return [run.wait() for run in runs]
 
 
 def run_again(roads, tests, arguments):

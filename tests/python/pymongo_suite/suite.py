@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,51 +53,47 @@ class Road:
         self.mongod.close()
 
 
-def run(road, tests, folder, compressors=None, without=()):
-    """Runs `tests` (files or ids of the suite), but not those `without`, and returns their results by id.
+class Run(servers.Process):
+    """A run of `tests` (files or ids of the suite) on a road, but not of those `without`.
 
-    The record and what pytest printed stay in `folder`, in files named after the road.
+    The record and what pytest prints stay in `folder`, in files named after the road.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    into = record(road, folder)
-    into.unlink(missing_ok=True)
-    with open(folder / f"{road.name}.log", "w") as log:
-        child = subprocess.Popen(
-            [sys.executable, *_pytest_arguments(), *(f"--deselect={each}" for each in without), *tests],
-            cwd=servers.script_output("pymongo-suite.sh"),
-            env=_environment(road, into, compressors),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            status = child.wait()
-        finally:
-            child.kill()
-            child.wait()
-    # 0 and 1 mean that the run came to its end, with or without failures.
-    if status not in (0, 1):
-        raise RuntimeError(f"pytest ended with {status} ({road.name}), see {folder}/{road.name}.log")
-    return read(into)
+
+    def __init__(self, road, tests, folder, compressors=None, without=()):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.road = road
+        self.record = folder / f"{road.name}.jsonl"
+        self.record.unlink(missing_ok=True)
+        self.printed = folder / f"{road.name}.log"
+        with open(self.printed, "w") as log:
+            super().__init__(
+                "docward-suite-",
+                lambda _: [*_pytest_command(), *(f"--deselect={each}" for each in without), *tests],
+                cwd=servers.script_output("pymongo-suite.sh"),
+                env=_environment(road, self.record, compressors),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait(self, timeout=None):
+        """Waits for the end and returns the results by id."""
+        status = self.child.wait(timeout)
+        # 0 and 1 mean that the run came to its end, with or without failures.
+        if status not in (0, 1):
+            raise RuntimeError(f"pytest ended with {status} ({self.road.name}), see {self.printed}")
+        return self.results()
+
+    def results(self):
+        """What has ended by now."""
+        lines = self.record.read_text().splitlines(keepends=True) if self.record.exists() else []
+        read = [json.loads(line) for line in lines if line.endswith("\n")]  # else it is being written
+        return {each.pop("test"): Result(**each) for each in read}
 
 
-def record(road, folder):
-    """The file with the results of the last run on a road."""
-    return folder / f"{road.name}.jsonl"
-
-
-def read(file):
-    """The results that a record holds by now; none if nothing has ended yet."""
-    if not file.exists():
-        return {}
-    results = {}
-    for line in file.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
-            break  # being written
-        result = json.loads(line)
-        test = result.pop("test")
-        results[test] = Result(**result)
-    return results
+def run(*arguments, **options):
+    """As Run, and waits for its results."""
+    with closing(Run(*arguments, **options)) as started:
+        return started.wait()
 
 
 def unrelated_rules(without=()):
@@ -109,9 +106,9 @@ def unrelated_rules(without=()):
     return "version: 1\nrules:\n" + moved
 
 
-def _pytest_arguments():
+def _pytest_command():
     return [
-        *("-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-p", "pymongo_suite.recorder"),
+        *(sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-p", "pymongo_suite.recorder"),
         # The settings of the suite, but for the report that it would write beside itself;
         # `default` leaves out what needs servers of other kinds, as pymongo's own runs do.
         *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default", *LEFT_OUT),
