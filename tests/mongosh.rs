@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawDocument, Utf8Lossy, doc};
 use docward::shell::{Surroundings, parse, render};
 use support::frame::{Frame, Message, Section};
 use support::process::repository;
@@ -131,7 +131,12 @@ fn whole(request: &Frame) -> Document {
 fn build(text: &str) -> Vec<Document> {
     let parsed = parse(text, Surroundings { database: DATABASE, now: 0 });
     let commands = parsed.unwrap_or_else(|error| panic!("{text}: {error:?}")).commands;
-    commands.iter().map(|command| Document::from_reader(command.as_document().as_bytes()).unwrap()).collect()
+    // As frames are read: other ways sort the options of regular expressions.
+    let read = |bytes: &[u8]| {
+        let Utf8Lossy(document) = RawDocument::from_bytes(bytes).unwrap().try_into().unwrap();
+        document
+    };
+    commands.iter().map(|command| read(command.as_document().as_bytes())).collect()
 }
 
 fn comparable(command: &Document) -> Sent {

@@ -72,9 +72,9 @@ fn the_json_has_the_documented_shape() {
     let entries = list(&output);
     assert_eq!(entries.len(), 4, "copies have two kinds of collections");
     for entry in &entries {
-        assert_eq!(keys(entry), ["except", "mode", "namespaces", "pattern", "rule", "unguardable", "ways"]);
+        assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unguardable", "except", "ways"]);
         for way in entry["ways"].as_array().unwrap() {
-            assert_eq!(keys(way), ["commands", "outcome", "way"]);
+            assert_eq!(keys(way), ["way", "commands", "outcome"]);
             assert!(["enforced", "refused", "allowed", "passes"].contains(&way["outcome"].as_str().unwrap()));
         }
     }
