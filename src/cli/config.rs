@@ -1,5 +1,6 @@
 //! `docward.yaml`: the keys of `serve`'s flags in a file. A flag wins over the file, the file over the default.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -14,16 +15,33 @@ const MAX_LENGTH: usize = 64 * 1024;
 const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
 
 /// What the file says; every key may be absent.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigFile {
     pub(super) listen: Option<String>,
     pub(super) advertise: Option<String>,
+    /// Members by the names their set knows them by; without it they take the following ports.
+    #[serde(default)]
+    pub(super) members: BTreeMap<String, MemberEntry>,
+    pub(super) query_listen: Option<String>,
+    /// A length of time such as `10s`.
+    pub(super) drain_timeout: Option<String>,
+    /// As written; relative to the file's folder.
+    pub(super) hand_over: Option<PathBuf>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
     /// As written; relative to the file's folder.
     #[serde(default)]
     pub(super) rules: Vec<PathBuf>,
+}
+
+/// Where one member's listener is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MemberEntry {
+    pub(super) listen: String,
+    /// HOST or HOST:PORT.
+    pub(super) advertise: Option<String>,
 }
 
 impl ConfigFile {
@@ -39,7 +57,7 @@ impl ConfigFile {
         );
         let mut file = Self::parse(&text, path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        file.rules.iter_mut().for_each(|rules| *rules = folder.join(&*rules));
+        file.rules.iter_mut().chain(&mut file.hand_over).for_each(|path| *path = folder.join(&*path));
         Ok(file)
     }
 

@@ -3,6 +3,7 @@
 mod check;
 mod config;
 mod connection;
+pub mod reload;
 mod repair;
 mod reset_clock;
 mod serve;

@@ -14,7 +14,9 @@ mod statement;
 pub use batch::{Batch, Form};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
-pub use pipeline::{apply_ops_targets, clone_targets, map_reduce_target, output_targets, rename_targets};
+pub use pipeline::{
+    apply_ops_targets, clone_targets, input_collections, map_reduce_target, output_targets, rename_targets,
+};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, Update};
 
@@ -26,7 +28,7 @@ use crate::wire::op_msg::Message;
 pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
-    /// Among others: a transaction on a standalone server.
+    /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
     pub const ILLEGAL_OPERATION: i32 = 20;
     /// A guarded replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
@@ -45,6 +47,7 @@ pub mod code {
     pub fn name(code: i32) -> &'static str {
         match code {
             FAILED_TO_PARSE => "FailedToParse",
+            ILLEGAL_OPERATION => "IllegalOperation",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",

@@ -36,6 +36,37 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target
     }
 }
 
+/// The collections that an aggregation reads besides its own, at any depth of its pipeline: `$lookup`,
+/// `$graphLookup` and `$unionWith`.
+pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
+    let mut inputs = Vec::new();
+    let mut unread: Vec<Value<'_>> = command.body.get("pipeline").into_iter().collect();
+    while let Some(value) = unread.pop() {
+        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        for element in nested.elements() {
+            let name = match (value.kind, element.key) {
+                (Kind::Document, b"$lookup" | b"$graphLookup") => input_name(element.value, "from"),
+                (Kind::Document, b"$unionWith") => input_name(element.value, "coll"),
+                (Kind::Document, b"$literal") => continue,
+                _ => None,
+            };
+            inputs.extend(name.map(|name| out_target(name, command.database)));
+            unread.push(element.value);
+        }
+    }
+    inputs
+}
+
+/// `None`: the stage reads documents that it brings along.
+fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
+    match stage.as_document() {
+        None => Some(stage),
+        // A database beside the name is refused by the server, or makes a name that no rule can be for.
+        Some(stage) if stage.get("db").is_some() => Some(Value { kind: Kind::Document, bytes: stage.as_bytes() }),
+        Some(stage) => stage.get(field),
+    }
+}
+
 /// `$out: "collection"` or `{db, coll}`.
 fn out_target(value: Value<'_>, database: &str) -> Target {
     match value.as_document() {

@@ -50,6 +50,15 @@ impl AddressMap {
     }
 }
 
+/// What a client is to take the server for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Face {
+    /// A member of the set that these addresses are of.
+    Member(AddressMap),
+    /// A server of its own: drivers look for no others.
+    Standalone,
+}
+
 /// Takes the compressors out of a hello (compressed messages are not inspected) and leaves the rest byte for
 /// byte; `None` when there is nothing to take out. Notes in `session` who is talking.
 ///
@@ -109,21 +118,21 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
-/// Rewrites the member addresses in a reply to a hello; `None` when it names none (a standalone, a mongos).
-/// A member that `addresses` does not know is hidden: drivers would leave the proxy for it.
+/// Makes a reply to a hello show `face`; `None` when it does (it names no member). A member that has no address is
+/// hidden: drivers would leave the proxy for it.
 ///
 /// # Errors
 /// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
-pub fn rewrite_reply(frame: &[u8], addresses: &AddressMap) -> Result<Option<Vec<u8>>, HandshakeError> {
+pub fn rewrite_reply(frame: &[u8], face: &Face) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
-            let body = rewrite_hello(Document::parse(message.body)?, addresses);
+            let body = rewrite_hello(Document::parse(message.body)?, face);
             Ok(body.map(|body| with_body(&message, &body)))
         }
         OpCode::Reply => {
             let stored = reply_document(frame)?;
-            let Some(body) = rewrite_hello(Document::parse(stored)?, addresses) else {
+            let Some(body) = rewrite_hello(Document::parse(stored)?, face) else {
                 return Ok(None);
             };
             // reply_document checked that the document lies behind the fixed fields, and a reply to a
@@ -138,7 +147,51 @@ pub fn rewrite_reply(frame: &[u8], addresses: &AddressMap) -> Result<Option<Vec<
     }
 }
 
-fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap) -> Option<Vec<u8>> {
+fn rewrite_hello(reply: Document<'_>, face: &Face) -> Option<Vec<u8>> {
+    match face {
+        Face::Member(addresses) => as_member(reply, addresses),
+        Face::Standalone => as_standalone(reply),
+    }
+}
+
+/// What tells drivers that a server is a member of a set, or a mongos.
+const MEMBERSHIP: [&[u8]; 19] = [
+    b"arbiterOnly",
+    b"arbiters",
+    b"compression",
+    b"electionId",
+    b"hidden",
+    b"hosts",
+    b"isreplicaset",
+    b"lastWrite",
+    b"me",
+    b"msg",
+    b"passive",
+    b"passives",
+    b"primary",
+    b"secondary",
+    b"secondaryDelaySecs",
+    b"setName",
+    b"setVersion",
+    b"slaveDelay",
+    b"tags",
+];
+
+fn as_standalone(reply: Document<'_>) -> Option<Vec<u8>> {
+    if !reply.elements().any(|field| MEMBERSHIP.contains(&field.key)) {
+        return None;
+    }
+    Some(document::document(|w| {
+        for field in reply.elements().filter(|field| !MEMBERSHIP.contains(&field.key)) {
+            match field.key {
+                b"isWritablePrimary" | b"ismaster" => w.boolean(field.key, true),
+                _ => w.element(field),
+            }
+        }
+    }))
+}
+
+fn as_member(reply: Document<'_>, addresses: &AddressMap) -> Option<Vec<u8>> {
     if !reply.elements().any(|field| names_members(field.key)) {
         return None;
     }
@@ -215,11 +268,11 @@ mod tests {
         out
     }
 
-    fn addresses() -> AddressMap {
+    fn addresses() -> Face {
         let mut map = AddressMap::new("proxy:1".into());
         map.add("a:27017".into(), "proxy:1".into());
         map.add("b:27017".into(), "proxy:2".into());
-        map
+        Face::Member(map)
     }
 
     #[test]
@@ -289,6 +342,20 @@ mod tests {
         let hidden = doc! {"hosts": ["a:27017"], "primary": "c:27017"};
         let shown = doc! {"hosts": ["proxy:1"]};
         assert_eq!(rewrite_reply(&message(0, &hidden), &addresses()), Ok(Some(message(0, &shown))));
+    }
+
+    #[test]
+    fn a_standalone_shows_nothing_of_its_set() {
+        let before = doc! {
+            "topologyVersion": {"counter": 6i64}, "hosts": ["a:27017", "b:27017"], "setName": "rs0", "setVersion": 3,
+            "isWritablePrimary": false, "secondary": true, "primary": "b:27017", "me": "a:27017",
+            "lastWrite": {"opTime": 1}, "maxWireVersion": 25, "ok": 1.0,
+        };
+        let after = doc! {
+            "topologyVersion": {"counter": 6i64}, "isWritablePrimary": true, "maxWireVersion": 25, "ok": 1.0,
+        };
+        assert_eq!(rewrite_reply(&message(0, &before), &Face::Standalone), Ok(Some(message(0, &after))));
+        assert_eq!(rewrite_reply(&message(0, &after), &Face::Standalone), Ok(None));
     }
 
     #[test]

@@ -31,6 +31,11 @@ where
     /// [`End`]: either side went away, or the plan closes the connection.
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let rules = self.door.rules.load_full();
+        let admitted = match rules.admit(&frame, &self.session.entrance) {
+            Ok(instead) => instead,
+            Err(last) => return self.conclude(last, frame),
+        };
+        let frame = admitted.unwrap_or(frame);
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
         let mut plan = rules.plan(&frame, now());
@@ -55,6 +60,11 @@ where
             };
         };
         drop(plan);
+        self.conclude(last, frame)
+    }
+
+    /// The last step of a message.
+    fn conclude(&mut self, last: Step, frame: Vec<u8>) -> Result<(), End> {
         match last {
             Step::ForwardOriginal { expects_reply } => self.forward(frame, expects_reply),
             Step::Forward { message, expects_reply } => self.forward(message, expects_reply),

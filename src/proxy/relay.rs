@@ -57,8 +57,10 @@ pub(super) struct Relay<C, U, P> {
     pub(super) door: Arc<Door<P>>,
     /// The address the client connected to.
     local: IpAddr,
-    /// Close as soon as nothing is under way.
+    /// Close as soon as this harms nobody.
     pub(super) draining: bool,
+    /// Something moved since [`is_quiet`](Self::is_quiet) was last asked.
+    stirred: bool,
     pub(super) session: Session,
     requests: Splitter<Request>,
     replies: Splitter<()>,
@@ -86,6 +88,7 @@ where
             door,
             local,
             draining: false,
+            stirred: false,
             session,
             requests: Splitter::new(),
             replies: Splitter::new(),
@@ -112,12 +115,15 @@ where
             {
                 return Poll::Ready(Event::Judge(frame));
             }
-            if idle && self.draining && self.is_idle() {
+            // A streamed hello is owed: the driver watches over this connection, sends nothing on it, and takes its
+            // end for the news that it is to look again.
+            if idle && self.draining && !self.owed.is_empty() && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
             if idle {
                 return Poll::Pending;
             }
+            self.stirred = true;
         }
     }
 
@@ -132,6 +138,11 @@ where
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Nothing is under way, and nothing was since this was last asked.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        !std::mem::take(&mut self.stirred) && self.is_idle()
     }
 
     /// Every reply owed has gone to the client.
@@ -222,7 +233,8 @@ where
         loop {
             let before = bytes.len() - rest.len();
             let part = self.requests.next(&mut rest, |header, head| {
-                let triage = rules.triage(head);
+                let triage = rules.triage(head, &self.session.entrance);
+                self.door.transactions.note(head);
                 if let Triage::Authenticate { .. } = triage {
                     self.session.users = None;
                 }
@@ -306,8 +318,8 @@ where
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
                 Part::Whole((), frame) => {
-                    let addresses = self.door.addresses(self.local);
-                    let rewritten = rewrite_reply(&frame, &addresses).map_err(UpstreamFault::from)?;
+                    let face = self.door.face(self.local);
+                    let rewritten = rewrite_reply(&frame, &face).map_err(UpstreamFault::from)?;
                     self.send_client(cx, rewritten.as_deref().unwrap_or(&frame))?;
                 }
                 Part::Starved | Part::Stream => return Ok(()),

@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::end::End;
 use super::policy::Policy;
 use super::relay::{Event, Relay};
 
+/// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
+/// because its monitor's was closed has done so by then, and one that looks at a socket before it uses it again does
+/// so after a second: so a close and a request do not cross.
+const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Relays until either side closes, a message closes the connection, or `shutdown` turns true and nothing is
-/// under way.
-pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>)
+/// Relays until either side closes, a message closes the connection, or `closing` turns true and nothing is under
+/// way for a while.
+pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut closing: watch::Receiver<bool>)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -26,10 +30,15 @@ where
         let event = tokio::select! {
             biased;
             event = poll_fn(|cx| relay.poll(cx)) => event,
-            _ = shutdown.changed(), if !relay.draining => {
+            // An error says that the listener is gone.
+            _ = closing.wait_for(|closing| *closing), if !relay.draining => {
                 relay.draining = true;
                 continue;
             }
+            () = sleep(QUIET), if relay.draining => match relay.is_quiet() {
+                true => break End::Drained,
+                false => continue,
+            },
         };
         match event {
             Event::End(end) => break end,

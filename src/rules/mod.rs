@@ -37,7 +37,7 @@ pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern};
 pub use node::{Key, Node, Value};
-pub use reader::MapReader;
+pub use reader::{MapReader, parse_duration};
 pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use source::{FileId, Location, Source, Sources, Span};

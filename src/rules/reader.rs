@@ -251,7 +251,8 @@ pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
     mistake.help(format!("this mapping takes {}", suggest::all_of(allowed)))
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+/// A number and a unit (`ms`, `s`, `m`, `h`, `d`).
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let unit_start = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(unit_start);
     let milliseconds: u64 = match unit {

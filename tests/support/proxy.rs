@@ -16,6 +16,7 @@ pub struct Docward {
     folder: TempDir,
     log: Lines,
     addresses: Vec<String>,
+    query_address: Option<String>,
 }
 
 /// How to start a docward.
@@ -24,7 +25,7 @@ pub struct Builder {
     rules: Vec<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    listen: String,
+    listen: Option<String>,
     listeners: usize,
     folder: TempDir,
 }
@@ -42,7 +43,7 @@ impl Docward {
             rules: Vec::new(),
             arguments: Vec::new(),
             environment: Vec::new(),
-            listen: "127.0.0.1:0".to_owned(),
+            listen: Some("127.0.0.1:0".to_owned()),
             listeners: 1,
             folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
@@ -56,6 +57,11 @@ impl Docward {
     /// `HOST:PORT` of every listener, in the order they were printed.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// `HOST:PORT` of the query listener; panics without one.
+    pub fn query_address(&self) -> String {
+        self.query_address.clone().expect("this docward has no query listener")
     }
 
     /// The connection string an application would use: only an address.
@@ -155,11 +161,18 @@ impl Builder {
     /// Where to listen instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Builder {
-        address.clone_into(&mut self.listen);
+        self.listen = Some(address.to_owned());
         self
     }
 
-    /// How many listeners to wait for; one unless told otherwise.
+    /// No `--listen`: the addresses are in a configuration file.
+    #[must_use]
+    pub fn without_listen(mut self) -> Builder {
+        self.listen = None;
+        self
+    }
+
+    /// How many listeners to wait for, the query listener included; one unless told otherwise.
     #[must_use]
     pub fn listeners(mut self, count: usize) -> Builder {
         self.listeners = count;
@@ -186,15 +199,20 @@ impl Builder {
             log.wait_for("\0", 1, PATIENCE); // no line has it: waits for the end of the log
             return Err(log.all().join("\n"));
         }
-        let address = |line: String| line.replacen(prefix, "", 1).trim().to_owned();
-        Ok(Docward { process, folder: self.folder, log, addresses: lines.into_iter().map(address).collect() })
+        let queries = " for queries";
+        let address = |line: &String| line.replacen(prefix, "", 1).replacen(queries, "", 1).trim().to_owned();
+        let (query_lines, lines): (Vec<String>, Vec<String>) =
+            lines.into_iter().partition(|line| line.ends_with(queries));
+        let query_address = query_lines.first().map(address);
+        let addresses = lines.iter().map(address).collect();
+        Ok(Docward { process, folder: self.folder, log, addresses, query_address })
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
         command
             .arg("serve")
-            .args(["--listen", &self.listen])
+            .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())

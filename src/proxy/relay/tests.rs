@@ -12,11 +12,12 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
-use crate::engine::{Input, Now, Observation, Step};
+use crate::engine::{Entrance, Input, Now, Observation, Step};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
 use crate::proxy::session;
-use crate::proxy::topology::{Member, Topology};
+use crate::proxy::topology::{Member, Place, Topology};
+use crate::proxy::door::Behind;
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
 use crate::wire::OpCode;
@@ -34,7 +35,7 @@ struct ScriptedPlan<'p>(&'p [u8]);
 impl Policy for Script {
     type Plan<'p> = ScriptedPlan<'p>;
 
-    fn triage(&self, head: &[u8]) -> Triage {
+    fn triage(&self, head: &[u8], _: &Entrance) -> Triage {
         let Some(content) = head.get(20) else { return Triage::More };
         match content {
             0 => Triage::Hello,
@@ -43,8 +44,16 @@ impl Policy for Script {
         }
     }
 
+    fn admit(&self, _: &[u8], _: &Entrance) -> Result<Option<Vec<u8>>, Step> {
+        Ok(None)
+    }
+
     fn plan<'p>(&'p self, frame: &'p [u8], _: Now) -> ScriptedPlan<'p> {
         ScriptedPlan(frame)
+    }
+
+    fn max_staleness(&self) -> Option<Duration> {
+        None
     }
 }
 
@@ -112,9 +121,12 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
 {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
+    let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let door = Door {
-        index: 0,
-        topology: Arc::new(Topology::new(None, vec![member], vec!["127.0.0.1:27018".parse().unwrap()])),
+        behind: Behind::Member { place: 0, closing: Arc::new(watch::channel(false).0) },
+        topology: Arc::new(Topology::new(vec![place])),
+        transactions: Arc::default(),
+        hurry: Arc::default(),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
