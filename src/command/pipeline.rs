@@ -61,7 +61,7 @@ pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
 fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
     match stage.as_document() {
         None => Some(stage),
-        // A database beside the name is refused by the server, or makes a name that no rule can be for.
+        // The collection and its database are two fields of the stage itself.
         Some(stage) if stage.get("db").is_some() => Some(Value { kind: Kind::Document, bytes: stage.as_bytes() }),
         Some(stage) => stage.get(field),
     }

@@ -229,7 +229,7 @@ mod tests {
             (doc! {"aggregate": "orders", "pipeline": [{"$merge": {"into": "b"}}]}, "writes its result"),
             (
                 doc! {"aggregate": "orders", "pipeline": [{"$facet": {"a": [{"$unionWith": {"coll": "c", "db": "x"}}]}}]},
-                "names no collection",
+                "reads x.c",
             ),
             (
                 doc! {"aggregate": "orders", "pipeline": [{"$lookup": {"from": {"db": "local", "coll": "oplog.rs"}}}]},

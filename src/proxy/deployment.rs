@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::door::{Behind, Door};
+use super::door::{Behind, Closing, Door};
 use super::membership::{Membership, Sighting};
 use super::monitor::Monitors;
 use super::policy::Policy;
@@ -51,7 +51,7 @@ pub(super) struct Deployment<P> {
 /// A member's listener.
 struct Open {
     socket: Arc<TcpListener>,
-    closing: Arc<watch::Sender<bool>>,
+    closing: Arc<watch::Sender<Closing>>,
     accepting: Option<Accepting>,
 }
 
@@ -161,7 +161,7 @@ impl<P: Policy> Deployment<P> {
     /// Asks all connections to close.
     pub(super) fn close_connections(&self) {
         for open in self.open.values() {
-            open.closing.send_replace(true);
+            open.closing.send_replace(Closing::WhenIdle);
         }
         self.queries.close();
     }
@@ -193,7 +193,7 @@ impl<P: Policy> Deployment<P> {
     fn vacate(&mut self, place: usize) {
         let Some(open) = self.open.remove(&place) else { return };
         tracing::info!("the member behind {} left its set; the listener closes", address(&open.socket));
-        open.closing.send_replace(true);
+        open.closing.send_replace(Closing::WhenIdle);
         self.listening.remove(&open.socket);
         if let Some(accepting) = open.accepting {
             tokio::spawn(accepting.end(false));
@@ -215,7 +215,7 @@ impl<P: Policy> Deployment<P> {
         let place = self.door.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
         let socket = Arc::new(socket);
         self.listening.add(&member.name, socket.clone());
-        let closing = Arc::new(watch::channel(false).0);
+        let closing = Arc::default();
         self.open.insert(place, Open { socket, closing, accepting: None });
         Ok(place)
     }
@@ -230,7 +230,8 @@ impl<P: Policy> Deployment<P> {
     fn choose_for_queries(&self) {
         if self.query_socket.is_some() {
             let allowed = self.door.rules.load().max_staleness();
-            self.queries.follow(&self.membership.for_queries(&self.door.topology.members(), allowed));
+            let chosen = self.membership.for_queries(&self.door.topology.members(), allowed);
+            self.queries.follow(&chosen, |address| self.membership.answers(address));
         }
     }
 

@@ -31,18 +31,28 @@ pub(super) struct Door<P> {
 /// Who answers.
 #[derive(Debug, Clone)]
 pub(super) enum Behind {
-    /// The member of this place in the topology; its connections close when `closing` turns true.
-    Member { place: usize, closing: Arc<watch::Sender<bool>> },
+    /// The member of this place in the topology.
+    Member { place: usize, closing: Arc<watch::Sender<Closing>> },
     /// Whoever may answer queries.
     Queries(Arc<Queries>),
+}
+
+/// Whether a connection is to close; later ones are more urgent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Closing {
+    #[default]
+    Open,
+    /// As soon as this harms nobody.
+    WhenIdle,
+    /// Whatever is under way: the server will not answer.
+    Now,
 }
 
 /// A server for a new connection.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) dial: Address,
-    /// True when the connection is to close.
-    pub(super) closing: watch::Receiver<bool>,
+    pub(super) closing: watch::Receiver<Closing>,
 }
 
 impl<P> Door<P> {

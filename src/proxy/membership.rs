@@ -108,6 +108,11 @@ impl Membership {
         dials(primary.map_or(others, |primary| vec![primary]))
     }
 
+    /// Whether a server answered when it was asked last.
+    pub(super) fn answers(&self, address: &Address) -> bool {
+        self.hello(address).is_some()
+    }
+
     /// What the newest view of the set says.
     fn newest(&self) -> Option<&Hello> {
         let hellos = self.seen.values().filter_map(|sighting| sighting.hello.as_ref());

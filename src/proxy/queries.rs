@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::door::Way;
+use super::door::{Closing, Way};
 use super::upstream::Address;
 
 /// The servers that may answer queries.
@@ -22,28 +22,32 @@ pub(super) struct Queries {
 #[derive(Debug, Clone)]
 struct Server {
     dial: Address,
-    closing: Arc<watch::Sender<bool>>,
+    closing: Arc<watch::Sender<Closing>>,
 }
 
 impl Queries {
-    /// Takes over who may answer; called by one task only. Connections to others close.
-    pub(super) fn follow(&self, addresses: &[Address]) {
+    /// Takes over who may answer; called by one task only. Connections to others close, to those that do not answer
+    /// any more at once: their clients would wait on, since a driver that knows of one server only watches over
+    /// whichever answers its monitor.
+    pub(super) fn follow(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
         let before = self.servers.load_full();
         let server = |dial: &Address| {
             let known = before.iter().find(|server| server.dial == *dial).cloned();
-            known.unwrap_or_else(|| Server { dial: dial.clone(), closing: Arc::new(watch::channel(false).0) })
+            known.unwrap_or_else(|| Server { dial: dial.clone(), closing: Arc::default() })
         };
         let now: Vec<Server> = addresses.iter().map(server).collect();
         self.servers.store(Arc::new(now));
         for server in before.iter().filter(|server| !addresses.contains(&server.dial)) {
             tracing::info!("queries do not go to {} any more", server.dial);
-            server.closing.send_replace(true);
+            server.closing.send_replace(if answers(&server.dial) { Closing::WhenIdle } else { Closing::Now });
         }
     }
 
     /// All connections close.
     pub(super) fn close(&self) {
-        self.follow(&[]);
+        for server in self.servers.load().iter() {
+            server.closing.send_replace(Closing::WhenIdle);
+        }
     }
 
     /// The servers in the order in which a new connection tries them; each connection begins with another.
@@ -65,15 +69,15 @@ mod tests {
         let address = |name: &str| Address::parse(name).unwrap();
         let queries = Queries::default();
         assert!(queries.ways().is_empty());
-        queries.follow(&[address("a:1"), address("b:1")]);
+        queries.follow(&[address("a:1"), address("b:1")], |_| true);
         let order = |ways: &[Way]| ways.iter().map(|way| way.dial.host.clone()).collect::<Vec<_>>().concat();
         let ways = [queries.ways(), queries.ways()];
         let mut orders: Vec<_> = ways.iter().map(|ways| order(ways)).collect();
         orders.sort();
         assert_eq!(orders, ["ab", "ba"]);
-        queries.follow(&[address("b:1")]);
+        queries.follow(&[address("b:1")], |_| false);
         let closing: Vec<_> = ways[0].iter().map(|way| (way.dial.host.as_str(), *way.closing.borrow())).collect();
-        assert!(closing.contains(&("a", true)) && closing.contains(&("b", false)), "{closing:?}");
+        assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
         assert_eq!(order(&queries.ways()), "b");
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::deployment::{Alive, Deployment, Placement};
-use super::door::{Behind, Door};
+use super::door::{Behind, Closing, Door};
 use super::hand_over::{self, Predecessor};
 use super::membership::{Membership, Sighting};
 use super::monitor::Monitors;
@@ -232,7 +232,7 @@ async fn connect<P: Policy>(client: TcpStream, peer: SocketAddr, door: Arc<Door<
     drop(alive);
 }
 
-async fn pair<P>(client: &TcpStream, door: &Door<P>) -> io::Result<(TcpStream, IpAddr, watch::Receiver<bool>)> {
+async fn pair<P>(client: &TcpStream, door: &Door<P>) -> io::Result<(TcpStream, IpAddr, watch::Receiver<Closing>)> {
     let local = client.local_addr()?.ip();
     socket::tune(client)?;
     let mut failure = io::Error::other("there is no server for it");

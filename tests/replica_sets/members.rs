@@ -92,7 +92,7 @@ async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
 async fn a_stopped_primary_is_replaced_and_its_old_view_is_not_believed() {
     let mut set = tokio::task::block_in_place(|| ReplicaSet::start(3));
     let docward = Docward::before(&set.uri()).listeners(3).start();
-    let options = "appName=waits&socketTimeoutMS=4000&heartbeatFrequencyMS=1000";
+    let options = "appName=waits&heartbeatFrequencyMS=1000";
     let client = mongodb::Client::with_uri_str(through(&docward, options)).await.unwrap();
     let things = client.database("x").collection::<Document>("things");
     things.insert_one(doc! { "_id": 0 }).await.unwrap();

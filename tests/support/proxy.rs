@@ -1,6 +1,8 @@
 //! A running docward: `Docward::start(&mongod, rules)` for most tests, `Docward::before`
 //! for those that choose the flags. Its log is printed when the test fails.
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -27,6 +29,7 @@ pub struct Builder {
     environment: Vec<(String, String)>,
     listen: Option<String>,
     listeners: usize,
+    passed: Option<TcpListener>,
     folder: TempDir,
 }
 
@@ -45,6 +48,7 @@ impl Docward {
             environment: Vec::new(),
             listen: Some("127.0.0.1:0".to_owned()),
             listeners: 1,
+            passed: None,
             folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
     }
@@ -83,6 +87,13 @@ impl Docward {
         self.folder.path().join("rules.yaml")
     }
 
+    /// Replaces that file's content at once, as a careful editor does.
+    pub fn rewrite_rules(&self, yaml: &str) {
+        let new = self.folder.path().join(".rules.yaml.new");
+        std::fs::write(&new, yaml).unwrap();
+        std::fs::rename(&new, self.rules_file()).unwrap();
+    }
+
     /// All lines of its log (stderr) so far.
     pub fn log(&self) -> Vec<String> {
         self.log.all()
@@ -102,6 +113,11 @@ impl Docward {
     /// SIGKILL, as when the machine fails.
     pub fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
     }
 
     /// SIGTERM, and waits until it has ended by itself.
@@ -165,6 +181,14 @@ impl Builder {
         self
     }
 
+    /// Passes a listening socket as systemd does (`LISTEN_FDS`), to be listened on in the place of a new one.
+    #[must_use]
+    pub fn passing(mut self, socket: &TcpListener) -> Builder {
+        self.listen = Some(socket.local_addr().unwrap().to_string());
+        self.passed = Some(socket.try_clone().unwrap());
+        self
+    }
+
     /// No `--listen`: the addresses are in a configuration file.
     #[must_use]
     pub fn without_listen(mut self) -> Builder {
@@ -209,14 +233,24 @@ impl Builder {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+        let executable = env!("CARGO_BIN_EXE_docward");
+        let mut command = match &self.passed {
+            None => Command::new(executable),
+            Some(_) => {
+                let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+                let mut shell = Command::new("sh");
+                shell.args(["-c", script, executable]);
+                shell
+            }
+        };
+        let stdin = self.passed.as_ref().map_or_else(Stdio::null, |socket| OwnedFd::from(socket.try_clone().unwrap()).into());
         command
             .arg("serve")
             .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         for path in &self.rules {

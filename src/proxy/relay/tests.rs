@@ -17,7 +17,7 @@ use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
 use crate::proxy::session;
 use crate::proxy::topology::{Member, Place, Topology};
-use crate::proxy::door::Behind;
+use crate::proxy::door::{Behind, Closing};
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
 use crate::wire::OpCode;
@@ -123,7 +123,7 @@ where
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let door = Door {
-        behind: Behind::Member { place: 0, closing: Arc::new(watch::channel(false).0) },
+        behind: Behind::Member { place: 0, closing: Arc::default() },
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
         hurry: Arc::default(),
@@ -134,18 +134,18 @@ where
     Relay::new(client, upstream, Arc::new(door), LOCAL, Session::default())
 }
 
-/// Both far ends of a running session; true sent to `shutdown` drains it.
+/// Both far ends of a running session; a word to `shutdown` drains it.
 struct Ends {
     client: DuplexStream,
     upstream: DuplexStream,
-    shutdown: watch::Sender<bool>,
+    shutdown: watch::Sender<Closing>,
     session: JoinHandle<()>,
 }
 
 fn start(pipe: usize) -> Ends {
     let (client, near_client) = duplex(pipe);
     let (upstream, near_upstream) = duplex(pipe);
-    let (shutdown, receiver) = watch::channel(false);
+    let (shutdown, receiver) = watch::channel(Closing::Open);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
         session::run(relay(near_client, near_upstream), receiver).await;
@@ -362,7 +362,7 @@ async fn an_idle_session_is_small() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
     };
-    let (_shutdown, receiver) = watch::channel(false);
+    let (_shutdown, receiver) = watch::channel(Closing::Open);
     let session = session::run(relay(stream().await, stream().await), receiver);
     let size = size_of_val(&session);
     assert!(size < 1536, "a session's task has {size} bytes");
@@ -442,16 +442,28 @@ async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
     monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &doc! {"hello": 1})).await.unwrap();
     read_frame(&mut monitor.upstream).await;
     for mut ends in [idle, monitor] {
-        ends.shutdown.send_replace(true);
+        ends.shutdown.send_replace(Closing::WhenIdle);
         timeout(SOON, ends.session).await.expect("an idle session should end").unwrap();
         assert!(rest_of(&mut ends.client).await.is_empty());
     }
     let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
     client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
     read_frame(&mut upstream).await;
-    shutdown.send_replace(true);
+    shutdown.send_replace(Closing::WhenIdle);
     assert_silent(&mut client).await;
     upstream.write_all(&frame(50, 1, 0, b"y")).await.unwrap();
     assert_eq!(rest_of(&mut client).await, frame(50, 1, 0, b"y"));
+    timeout(SOON, session).await.expect("the session should end").unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_a_server_that_will_not_answer_is_not_kept_waiting() {
+    let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
+    client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
+    read_frame(&mut upstream).await;
+    shutdown.send_replace(Closing::WhenIdle);
+    assert_silent(&mut client).await;
+    shutdown.send_replace(Closing::Now);
+    assert!(rest_of(&mut client).await.is_empty());
     timeout(SOON, session).await.expect("the session should end").unwrap();
 }
