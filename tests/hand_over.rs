@@ -169,6 +169,30 @@ fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
     assert_eq!(waiting.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
 }
 
+/// Behind one advertised address, as behind a balancer: the kernel gives each connection to either process.
+#[test]
+fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
+    let mongod = Mongod::shared();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let start = || Docward::before(&mongod.uri()).passing(&socket).rules(RULES).start();
+    let (mut killed, staying) = (start(), start());
+    let mut load = Load::start();
+    for _ in 0..4 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let uri = format!("mongodb://{}/?replicaSet=rs0", staying.address());
+        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+        let numbered = client.database(&mongod.fresh_database()).collection::<Document>("numbered");
+        load.add(move || {
+            let insert = async { numbered.insert_one(doc! {}).await.map(|_| ()) };
+            runtime.block_on(insert).map_err(|error| error.to_string())
+        });
+    }
+    load.goes_on(100);
+    killed.kill();
+    load.goes_on(200);
+    load.end();
+}
+
 #[test]
 fn who_takes_over_and_dies_before_it_is_ready_changes_nothing() {
     let mongod = Mongod::shared();

@@ -81,7 +81,8 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
         let labels = error.labels();
         assert!(labels.is_empty(), "{labels:?}");
     };
-    let refused = &format!("send it by the connection string for commands (docward listens for them on {})", docward.address());
+    let refused =
+        &format!("send it by the connection string for commands (docward listens for them on {})", docward.address());
     expect(orders.insert_one(doc! {}).await.unwrap_err(), 20, refused);
     expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is no read");
     let secret = shop.collection::<Document>("secret");
@@ -100,7 +101,16 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
     assert_eq!(reply.get_i32("code").unwrap(), 20, "{reply}");
     // At the other listeners the rules do nothing.
     assert!(commands.database("shop").collection::<Document>("secret").find_one(doc! {}).await.unwrap().is_none());
-    expect(commands.database("shop").collection::<Document>("orders").find_one(doc! { "$where": "true" }).await.unwrap_err(), 121, "no-scripts");
+    expect(
+        commands
+            .database("shop")
+            .collection::<Document>("orders")
+            .find_one(doc! { "$where": "true" })
+            .await
+            .unwrap_err(),
+        121,
+        "no-scripts",
+    );
     commands.database("shop").collection::<Document>("secret").aggregate([doc! { "$out": "people" }]).await.unwrap();
 }
 
@@ -108,7 +118,13 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
 async fn when_the_secondary_goes_the_next_query_works_on_another() {
     let mut set = ReplicaSet::start(3);
     let docward = start(&set);
-    connect(&docward.address()).await.database("shop").collection("orders").insert_one(doc! { "_id": 1 }).await.unwrap();
+    connect(&docward.address())
+        .await
+        .database("shop")
+        .collection("orders")
+        .insert_one(doc! { "_id": 1 })
+        .await
+        .unwrap();
     let queries = connect(&docward.query_address()).await;
     let orders = queries.database("shop").collection::<Document>("orders");
     orders.find_one(doc! {}).await.unwrap();

@@ -18,8 +18,7 @@ fn rules(name: &str) -> String {
     format!("version: 1\nrules:\n  - {{ name: {name}, namespace: '*.orders', replacement: {{ unguarded: reject }} }}\n")
 }
 
-const NONE: &str =
-    "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { unguarded: reject } }\n";
+const NONE: &str = "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { unguarded: reject } }\n";
 const BAD: &str = "version: 1\nrules:\n  - { name: new, namespace: '*.orders', replacment: {} }\n";
 
 /// Whether a blind replacement is rejected, and by which rule.
@@ -103,7 +102,8 @@ fn the_configuration_file_may_name_other_rules() {
     write("second.yaml", &rules("second"));
     write("docward.yml", "rules: [first.yaml]\n");
     let config = folder.path().join("docward.yml");
-    let docward = Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.to_str().unwrap()).start();
+    let docward =
+        Docward::before(&Mongod::shared().uri()).argument("--config").argument(config.to_str().unwrap()).start();
     await_rule(&docward, Some("'first'"));
     write("docward.yml", "rules: [second.yaml]\nadvertise: elsewhere\n");
     await_rule(&docward, Some("'second'"));

@@ -132,7 +132,9 @@ impl Reload {
         let paths = now.rules.clone();
         let rest = |settings: &ConfigFile| ConfigFile { rules: Vec::new(), ..settings.clone() };
         if rest(&now) != rest(&self.settings) {
-            tracing::warn!("--config: keys other than `rules` have changed; they take effect when docward starts again");
+            tracing::warn!(
+                "--config: keys other than `rules` have changed; they take effect when docward starts again"
+            );
             self.settings = ConfigFile { rules: self.settings.rules.clone(), ..now };
         }
         paths

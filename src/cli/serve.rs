@@ -154,12 +154,7 @@ fn host_name(advertise: &str) -> Result<String> {
     Ok(advertise.to_owned())
 }
 
-async fn serve(
-    config: Config,
-    rules: Arc<ArcSwap<RuleSet>>,
-    service: MongoService,
-    reload: Reload,
-) -> Result<()> {
+async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoService, reload: Reload) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -199,4 +194,53 @@ fn announce(proxy: &Proxy<RuleSet>) -> std::io::Result<()> {
         writeln!(stdout, "listening on {address} for queries")?;
     }
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::config::MemberEntry;
+
+    fn mapped(member: &str, listen: &str, advertise: Option<&str>) -> Result<Placement> {
+        let entry = MemberEntry { listen: listen.into(), advertise: advertise.map(str::to_owned) };
+        let members = [(member.to_owned(), entry)].into();
+        placement(&ConfigFile { advertise: Some("proxy".into()), members, ..ConfigFile::default() })
+    }
+
+    #[test]
+    fn a_map_of_members_says_where_each_is_and_what_it_is_called() {
+        for (advertise, host, port) in [
+            (None, "proxy", None),
+            (Some("other"), "other", None),
+            (Some("other:7"), "other", Some(7)),
+            (Some("::1"), "::1", None),
+            (Some("[::1]:7"), "::1", Some(7)),
+        ] {
+            let Ok(Placement::Mapped(members)) = mapped("db:1", "127.0.0.1:5", advertise) else { panic!("a map") };
+            let advertise = Some(Advertised { host: host.into(), port });
+            let expected = Mapped { member: "db:1".into(), listen: ([127, 0, 0, 1], 5).into(), advertise };
+            assert_eq!(members, [expected]);
+        }
+    }
+
+    #[test]
+    fn mistakes_in_a_map_are_named() {
+        for (member, listen, advertise, expected) in [
+            ("db", "127.0.0.1:5", None, "members.db: write the member's HOST:PORT"),
+            ("db:1", "here", None, "members.db:1.listen here: write HOST:PORT"),
+            ("db:1", "127.0.0.1:5", Some("a:b"), "advertise a:b: the port is no number"),
+            ("db:1", "127.0.0.1:5", Some("a/b"), "write the host name only"),
+        ] {
+            let error = format!("{:#}", mapped(member, listen, advertise).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        let both = ConfigFile {
+            listen: Some("127.0.0.1:1".into()),
+            members: [("a:1".to_owned(), MemberEntry { listen: "127.0.0.1:5".into(), advertise: None })].into(),
+            ..ConfigFile::default()
+        };
+        assert!(placement(&both).unwrap_err().to_string().contains("contradict each other"));
+        assert!(drain_timeout("ten").unwrap_err().to_string().contains("--drain-timeout ten"));
+        assert_eq!(drain_timeout("1500ms").unwrap(), Duration::from_millis(1500));
+    }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::explain::explained;
 use super::Triage;
+use super::explain::explained;
 use super::plan::{Step, with_fields};
 use crate::command::{Class, Command, Namespace, classify, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
@@ -50,7 +50,9 @@ const PASSING: [&[u8]; 15] = [
 /// [`super::triage`] at the query listener: what it would let through is judged, but for what always passes.
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     match super::triage(head, rules) {
-        Triage::Forward { .. } if !peek(head.get(BODY_AT..).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) => {
+        Triage::Forward { .. }
+            if !peek(head.get(BODY_AT..).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) =>
+        {
             Triage::Judge
         }
         other => other,

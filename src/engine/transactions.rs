@@ -1,6 +1,11 @@
 //! Which transactions begin and end in the messages that pass: what a draining proxy waits for.
 //!
-//! A hint, not a judgement: a field that is not among the bytes that are here is missed. Nothing is allocated.
+//! A hint, not a judgement: a field that is not among the first bytes is missed. Every message is asked, so bytes
+//! are searched before fields are walked, and nothing is allocated.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use crate::document::{Value, peek};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
@@ -19,13 +24,21 @@ pub enum Transaction {
     Ends(TransactionId),
 }
 
+/// Where the first field's name begins: behind the document's length and the field's type.
+const NAME_AT: usize = 5;
+/// Bytes of the body that are searched. Documents that are written come behind the body, so real ones are shorter.
+const SEARCHED: usize = 4096;
+
+static START: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08startTransaction\0"));
+
 /// `head` are the frame's first bytes from its header on.
 pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let header = Header::parse(head).ok().flatten()?;
     // Behind the flags and the kind byte of the body's section.
     let body = head.get(HEADER_LENGTH + 5..).filter(|_| header.op_code == OpCode::Msg)?;
-    let ends = peek(body).next().is_some_and(|first| matches!(first.key, b"commitTransaction" | b"abortTransaction"));
-    if !ends && !peek(body).any(|field| field.key == b"startTransaction") {
+    let name = body.get(NAME_AT..)?;
+    let ends = name.starts_with(b"commitTransaction\0") || name.starts_with(b"abortTransaction\0");
+    if !ends && !begins(body) {
         return None;
     }
     let value = |key: &[u8]| peek(body).find(|field| field.key == key).map(|field| field.value);
@@ -33,6 +46,12 @@ pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let number = value(b"txnNumber").and_then(Value::as_integer)?;
     let id = TransactionId { session, number };
     Some(if ends { Transaction::Ends(id) } else { Transaction::Begins(id) })
+}
+
+fn begins(body: &[u8]) -> bool {
+    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
+    START.find(searched).is_some() && peek(body).any(|field| field.key == b"startTransaction")
 }
 
 #[cfg(test)]

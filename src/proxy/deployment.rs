@@ -37,7 +37,7 @@ pub enum Placement {
 pub(super) struct Deployment<P> {
     placement: Placement,
     membership: Membership,
-    /// What the doors of all listeners share.
+    /// The query listener's; those of members are made from it.
     door: Door<P>,
     open: HashMap<usize, Open>,
     queries: Arc<Queries>,
@@ -73,12 +73,9 @@ impl<P: Policy> Deployment<P> {
         config: &Config,
         membership: Membership,
         door: Door<P>,
+        queries: Arc<Queries>,
         mut passed: Passed,
     ) -> Result<Self, BindError> {
-        let queries = match &door.behind {
-            Behind::Queries(queries) => queries.clone(),
-            Behind::Member { .. } => Arc::default(),
-        };
         let mut this = Self {
             placement: config.placement.clone(),
             membership,
@@ -90,25 +87,12 @@ impl<P: Policy> Deployment<P> {
             listening: Arc::default(),
             hidden: HashSet::new(),
         };
-        let members = this.membership.members().unwrap_or_else(|| this.placement.assumed(&this.membership));
-        // Who had a listener keeps it, before others look for a free one.
-        let mut others = Vec::new();
-        for member in members {
-            match passed.take_for(&member.name) {
-                Some(socket) => _ = this.settle(&member, socket)?,
-                None => others.push(member),
-            }
-        }
-        for member in others {
-            let address = this.placement.addresses(&member, |address| this.is_taken(address)).next();
-            match address {
-                Some(address) => _ = this.settle(&member, passed.take_or_bind(address)?)?,
-                None => this.hide(&member),
-            }
-        }
+        this.open_members(&mut passed)?;
         if let Some(address) = config.query_listen {
-            let socket = passed.take_for(QUERIES).map_or_else(|| passed.take_or_bind(address), Ok)?;
-            let socket = Arc::new(socket);
+            let socket = match passed.take_for(QUERIES) {
+                Some(socket) => Arc::new(socket),
+                None => Arc::new(passed.take_or_bind(address)?),
+            };
             this.listening.add(QUERIES, socket.clone());
             this.query_socket = Some(socket);
         }
@@ -131,7 +115,7 @@ impl<P: Policy> Deployment<P> {
             self.accept_at(place, alive);
         }
         if let Some(socket) = &self.query_socket {
-            let door = self.door.to(Behind::Queries(self.queries.clone()));
+            let door = self.door.to(self.door.behind.clone());
             self.accepting.push(Accepting::start(socket.clone(), door, alive));
         }
     }
@@ -164,6 +148,26 @@ impl<P: Policy> Deployment<P> {
             open.closing.send_replace(Closing::WhenIdle);
         }
         self.queries.close();
+    }
+
+    fn open_members(&mut self, passed: &mut Passed) -> Result<(), BindError> {
+        let members = self.membership.members().unwrap_or_else(|| self.placement.assumed(&self.membership));
+        // Who had a listener keeps it, before others look for a free one.
+        let mut others = Vec::new();
+        for member in members {
+            match passed.take_for(&member.name) {
+                Some(socket) => _ = self.settle(&member, socket)?,
+                None => others.push(member),
+            }
+        }
+        for member in others {
+            let address = self.placement.addresses(&member, |address| self.is_taken(address)).next();
+            match address {
+                Some(address) => _ = self.settle(&member, passed.take_or_bind(address)?)?,
+                None => self.hide(&member),
+            }
+        }
+        Ok(())
     }
 
     fn follow(&mut self, members: &[Member], alive: &Alive) {

@@ -92,12 +92,14 @@ impl Membership {
             .filter_map(|(member, sighting)| Some((member, sighting, sighting.hello.as_ref()?)))
             .collect();
         let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
-        let dials = |found: Vec<&(&Member, &Sighting, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
+        let dials =
+            |found: Vec<&(&Member, &Sighting, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
         let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
         let fresh: Vec<_> = of_role(Role::Secondary)
             .filter(|(_, sighting, hello)| {
-                let behind = staleness((sighting, hello), primary.map(|(_, sighting, hello)| (*sighting, *hello)), newest);
+                let behind =
+                    staleness((sighting, hello), primary.map(|(_, sighting, hello)| (*sighting, *hello)), newest);
                 max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind <= allowed))
             })
             .collect();
@@ -141,7 +143,11 @@ impl Membership {
 
 /// How far a secondary is behind, as the driver specification "Max Staleness" estimates it; `None` when it does
 /// not say what it wrote last. `newest` is the latest write of any secondary.
-fn staleness(secondary: (&Sighting, &Hello), primary: Option<(&Sighting, &Hello)>, newest: Option<i64>) -> Option<Duration> {
+fn staleness(
+    secondary: (&Sighting, &Hello),
+    primary: Option<(&Sighting, &Hello)>,
+    newest: Option<i64>,
+) -> Option<Duration> {
     let (sighting, hello) = secondary;
     let last_write = hello.last_write?;
     let milliseconds = match primary.and_then(|(sighting, hello)| Some((sighting, hello.last_write?))) {
@@ -193,7 +199,10 @@ mod tests {
     fn without_a_set_every_seed_is_one_member() {
         let alone = Hello { role: Role::Alone, ..Hello::default() };
         let seeds = [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())];
-        assert_eq!(dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(alone))]).members()), seeds);
+        assert_eq!(
+            dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(alone))]).members()),
+            seeds
+        );
     }
 
     #[test]

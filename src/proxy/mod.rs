@@ -25,8 +25,8 @@ mod topology;
 mod transactions;
 mod upstream;
 
-pub use policy::{Policy, Steps};
 pub use deployment::Placement;
+pub use policy::{Policy, Steps};
 pub use server::{Config, Proxy, StartError};
 pub use topology::{Advertised, Mapped};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

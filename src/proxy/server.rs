@@ -13,15 +13,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::deployment::{Alive, Deployment, Placement};
 use super::door::{Behind, Closing, Door};
 use super::hand_over::{self, Predecessor};
-use super::membership::{Membership, Sighting};
+use super::membership::Membership;
 use super::monitor::Monitors;
+use super::observations::Observations;
 use super::policy::Policy;
+use super::queries::Queries;
 use super::relay::Relay;
 use super::sockets::{BindError, Passed};
 use super::topology::Topology;
@@ -33,6 +35,9 @@ use crate::service::Service;
 
 /// Pause after an accept that failed: out of file descriptors is not mended by trying at once.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// The least time that connections have to close after they were asked to.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Where to listen and what stands behind it.
 #[derive(Debug, Clone)]
@@ -55,7 +60,7 @@ pub struct Proxy<P> {
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
-    observations: Arc<super::observations::Observations>,
+    observations: Arc<Observations>,
 }
 
 /// Why nothing listens.
@@ -85,8 +90,9 @@ impl<P: Policy> Proxy<P> {
         for socket in passed {
             sockets.add(None, socket).map_err(StartError::Passed)?;
         }
+        let queries = Arc::<Queries>::default();
         let door = Door {
-            behind: Behind::Queries(Arc::default()),
+            behind: Behind::Queries(queries.clone()),
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
@@ -97,7 +103,7 @@ impl<P: Policy> Proxy<P> {
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
         let (hurry, observations) = (door.hurry.clone(), door.observations.clone());
         let membership = Membership::discover(config.upstream.clone()).await;
-        let deployment = Deployment::open(&config, membership, door, sockets)?;
+        let deployment = Deployment::open(&config, membership, door, queries, sockets)?;
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self { deployment, topology, transactions, hurry, predecessor, drain_timeout, hand_over, observations })
     }
@@ -129,7 +135,6 @@ impl<P: Policy> Proxy<P> {
             tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
         }
         self.deployment.close_connections();
-        // Those who must be cut get a moment to go once they have been asked.
         if timeout_at(deadline.max(Instant::now() + FAREWELL), sessions.closed()).await.is_err() {
             let left = sessions.receiver_count();
             tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
@@ -141,7 +146,7 @@ impl<P: Policy> Proxy<P> {
 
     /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.
     async fn follow(&mut self, shutdown: impl Future<Output = ()>, alive: &Alive) -> Option<UnixStream> {
-        let (mut monitors, mut seen): (Monitors, mpsc::Receiver<Sighting>) = Monitors::new(self.hurry.clone());
+        let (mut monitors, mut seen) = Monitors::new(self.hurry.clone());
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
         let mut shutdown = pin!(shutdown);
         let mut offer = pin!(async move {
@@ -176,9 +181,6 @@ impl<P: Policy> Proxy<P> {
         }
     }
 }
-
-/// The least time that connections have to close after they were asked to.
-const FAREWELL: Duration = Duration::from_millis(100);
 
 async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>), StartError> {
     let Some(path) = &config.hand_over else { return Ok((Passed::default(), None)) };

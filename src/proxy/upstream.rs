@@ -119,7 +119,6 @@ impl Address {
         super::socket::tune(&stream)?;
         Ok(stream)
     }
-
 }
 
 impl Hello {
@@ -181,9 +180,15 @@ impl Hello {
             members: list("hosts").chain(list("passives")).collect(),
             role: Role::of(body),
             set_version: body.get("setVersion").and_then(Value::as_integer).unwrap_or(0),
-            election: body.get("electionId").filter(|id| id.kind == Kind::ObjectId).and_then(|id| id.bytes.try_into().ok()),
+            election: body
+                .get("electionId")
+                .filter(|id| id.kind == Kind::ObjectId)
+                .and_then(|id| id.bytes.try_into().ok()),
             last_write: last_write.and_then(|write| write.get("lastWriteDate")).and_then(Value::as_raw_i64),
-            topology_version: body.get("topologyVersion").and_then(Value::as_document).map(|version| version.as_bytes().to_vec()),
+            topology_version: body
+                .get("topologyVersion")
+                .and_then(Value::as_document)
+                .map(|version| version.as_bytes().to_vec()),
         })
     }
 }

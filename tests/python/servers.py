@@ -70,9 +70,10 @@ class Mongod(Process):
         self.address = f"127.0.0.1:{self.port}"
         self.uri = f"mongodb://{self.address}/?replicaSet=rs0"
         super().__init__("docward-mongod-", self._command, stdout=subprocess.DEVNULL)
-        if not initiate:
-            return
         try:
+            self._await_answer()
+            if not initiate:
+                return
             self.initiate([{"_id": 0, "host": self.address}])
         except BaseException:
             self.close()
@@ -90,6 +91,22 @@ class Mongod(Process):
             *("--setParameter", "enableTestCommands=1"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
+
+    def _await_answer(self):
+        deadline = time.monotonic() + PATIENCE
+        with MongoClient(
+            self.address, directConnection=True, serverSelectionTimeoutMS=500
+        ) as client:
+            while True:
+                try:
+                    return client.admin.command("ping")
+                except ConnectionFailure:
+                    if self.ended or time.monotonic() > deadline:
+                        self._fail()
+
+    def _fail(self):
+        log = (self.folder / "mongod.log").read_text().splitlines()
+        raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
 
     def initiate(self, members, **settings):
         """Makes a set of these members; waits until this one is its primary."""
@@ -109,8 +126,7 @@ class Mongod(Process):
                 except ConnectionFailure:
                     pass
                 if self.ended or time.monotonic() > deadline:
-                    log = (self.folder / "mongod.log").read_text().splitlines()
-                    raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
+                    self._fail()
                 time.sleep(0.02)
 
 

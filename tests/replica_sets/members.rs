@@ -71,9 +71,13 @@ async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
     assert!(told.is_some(), "the stream does not name the new member");
 
     let removed = set.secondaries().into_iter().find(|index| *index != added).unwrap();
-    let position = set.hello(added).unwrap().get_array("hosts").unwrap().iter().position(|host| {
-        host.as_str() == Some(&set.member(removed).address())
-    });
+    let position = set
+        .hello(added)
+        .unwrap()
+        .get_array("hosts")
+        .unwrap()
+        .iter()
+        .position(|host| host.as_str() == Some(&set.member(removed).address()));
     let gone = hosts[position.unwrap()].clone();
     tokio::task::block_in_place(|| set.remove(removed));
     let left = poll(SOON, || Client::try_connect(&gone).is_err().then_some(()));

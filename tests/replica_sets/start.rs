@@ -37,9 +37,13 @@ fn a_member_that_is_down_has_a_listener_that_works_as_soon_as_it_does() {
     let down = set.secondaries()[0];
     set.kill(down);
     let docward = Docward::before(&set.uri()).listeners(3).start();
-    let index = set.hello(set.await_primary()).unwrap().get_array("hosts").unwrap().iter().position(|host| {
-        host.as_str() == Some(&set.member(down).address())
-    });
+    let index = set
+        .hello(set.await_primary())
+        .unwrap()
+        .get_array("hosts")
+        .unwrap()
+        .iter()
+        .position(|host| host.as_str() == Some(&set.member(down).address()));
     let address = &docward.addresses()[index.unwrap()];
     assert!(Client::connect(address).closes_within(SOON));
     set.restart(down);

@@ -243,7 +243,8 @@ impl Builder {
                 shell
             }
         };
-        let stdin = self.passed.as_ref().map_or_else(Stdio::null, |socket| OwnedFd::from(socket.try_clone().unwrap()).into());
+        let stdin =
+            self.passed.as_ref().map_or_else(Stdio::null, |socket| OwnedFd::from(socket.try_clone().unwrap()).into());
         command
             .arg("serve")
             .args(self.listen.iter().flat_map(|address| ["--listen", address]))

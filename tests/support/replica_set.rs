@@ -80,9 +80,7 @@ impl ReplicaSet {
 
     /// The members that are secondaries now.
     pub fn secondaries(&self) -> Vec<usize> {
-        let is_secondary = |index: &usize| {
-            self.hello(*index).is_some_and(|hello| is(&hello, "secondary"))
-        };
+        let is_secondary = |index: &usize| self.hello(*index).is_some_and(|hello| is(&hello, "secondary"));
         (0..self.members.len()).filter(is_secondary).collect()
     }
 
@@ -90,9 +88,7 @@ impl ReplicaSet {
     pub fn await_settled(&self) {
         let settled = |index: usize| match self.hello(index) {
             None => true,
-            Some(hello) => ["isWritablePrimary", "secondary", "arbiterOnly"]
-                .iter()
-                .any(|state| is(&hello, state)),
+            Some(hello) => ["isWritablePrimary", "secondary", "arbiterOnly"].iter().any(|state| is(&hello, state)),
         };
         poll(PATIENCE, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
     }
