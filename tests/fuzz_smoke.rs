@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document as Bson_};
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
 use docward::document::{Document, peek};
-use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
+use docward::engine::handshake::{AddressMap, Face, rewrite_reply, rewrite_request};
 use docward::engine::lookup::{Found, Lookup, LookupError};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, queries, transaction, triage};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
 use docward::wire::op_msg::Message;
@@ -154,11 +154,13 @@ fn whatever_comes_is_read_or_refused() {
     let seeds: Vec<Vec<u8>> = frames().into_iter().chain(replies()).collect();
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
+    let face = Face::Member(addresses);
     fuzz(1, &seeds, true, |bytes, _| {
         let _ = Header::parse(bytes);
         let message = Message::parse(bytes);
         let _ = (Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
-        let _ = (rewrite_request(bytes, &mut Session::default()), rewrite_reply(bytes, &addresses));
+        let _ = (rewrite_request(bytes, &mut Session::default()), rewrite_reply(bytes, &face));
+        let _ = (rewrite_reply(bytes, &Face::Standalone), transaction(bytes));
         let body = bytes.get(21..).unwrap_or_default();
         let peeked: Vec<_> = peek(body).map(|element| element.key.to_vec()).collect();
         if let Ok(message) = &message {
@@ -190,6 +192,7 @@ fn triage_decides_every_whole_frame_and_never_takes_a_decision_back() {
     let rules = rules();
     fuzz(2, &frames(), true, |bytes, random| {
         let decided = triage(bytes, &rules);
+        let _ = (queries::triage(bytes, &rules), queries::admit(bytes, &rules, "proxy:1"));
         let whole = matches!(Header::parse(bytes), Ok(Some(header)) if header.length <= bytes.len());
         assert!(!whole || decided != Triage::More, "{bytes:?}");
         // A frame that lets itself be told early is told the same when all of it is here, but for the

@@ -23,7 +23,7 @@ mod triage;
 
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
-pub use queries::Entrance;
+pub use queries::{Admission, Entrance};
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, triage};
 

@@ -24,6 +24,17 @@ pub enum Entrance {
     Queries { commands: Arc<str> },
 }
 
+/// Whether a message passes.
+#[derive(Debug)]
+pub enum Admission {
+    /// As it came.
+    Original,
+    /// In this form.
+    Instead(Vec<u8>),
+    /// It does not; this is its last step.
+    Refused(Step),
+}
+
 /// Where the body of an OP_MSG that was let through begins: behind the flags and the section's kind.
 const BODY_AT: usize = HEADER_LENGTH + 5;
 
@@ -63,20 +74,17 @@ fn passes(name: &[u8]) -> bool {
     PASSING.contains(&name)
 }
 
-/// What is to be judged instead of `frame`, with a read preference that a secondary answers to; `None`: the frame
-/// itself. What cannot be read is left to the plan, which refuses it.
-///
-/// # Errors
-/// The last step of a message that is refused.
-pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> Result<Option<Vec<u8>>, Step> {
+/// Reads pass with a read preference that a secondary answers to. What cannot be read is left to the plan, which
+/// refuses it.
+pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> Admission {
     if !Header::of_frame(frame).is_ok_and(|header| header.op_code == OpCode::Msg) {
-        return Ok(None);
+        return Admission::Original;
     }
-    let Ok(command) = Command::parse(frame) else { return Ok(None) };
+    let Ok(command) = Command::parse(frame) else { return Admission::Original };
     match objection(&command, rules) {
-        Some(objection) => Err(refuse(&command, &objection, commands)),
-        None if passes(command.name.as_bytes()) => Ok(None),
-        None => Ok(Some(with_read_preference(&command))),
+        Some(objection) => Admission::Refused(refuse(&command, &objection, commands)),
+        None if passes(command.name.as_bytes()) => Admission::Original,
+        None => Admission::Instead(with_read_preference(&command)),
     }
 }
 
@@ -181,12 +189,13 @@ mod tests {
     fn admitted(command: bson::Document) -> Result<bson::Document, String> {
         let sent = frame(&command);
         match admit(&sent, &rules(), "here:1") {
-            Ok(instead) => Ok(body(&instead.unwrap_or(sent))),
-            Err(Step::Reply(reply)) => {
+            Admission::Original => Ok(body(&sent)),
+            Admission::Instead(instead) => Ok(body(&instead)),
+            Admission::Refused(Step::Reply(reply)) => {
                 assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
-            Err(other) => panic!("{other:?}"),
+            other @ Admission::Refused(_) => panic!("{other:?}"),
         }
     }
 

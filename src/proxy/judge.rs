@@ -16,7 +16,7 @@ use super::policy::{Policy, Steps};
 use super::relay::Relay;
 use super::splitter::{Class, Part, Splitter};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Input, Now, Step};
+use crate::engine::{Admission, Input, Now, Step};
 use crate::wire::{Header, OpCode};
 
 impl<C, U, P> Relay<C, U, P>
@@ -31,11 +31,11 @@ where
     /// [`End`]: either side went away, or the plan closes the connection.
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let rules = self.door.rules.load_full();
-        let admitted = match rules.admit(&frame, &self.session.entrance) {
-            Ok(instead) => instead,
-            Err(last) => return self.conclude(last, frame),
+        let frame = match rules.admit(&frame, &self.session.entrance) {
+            Admission::Original => frame,
+            Admission::Instead(instead) => instead,
+            Admission::Refused(last) => return self.conclude(last, frame),
         };
-        let frame = admitted.unwrap_or(frame);
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
         let mut plan = rules.plan(&frame, now());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{self, Entrance, Input, Now, Observation, Session, Step, Triage};
+use crate::engine::{self, Admission, Entrance, Input, Now, Observation, Session, Step, Triage};
 use crate::patterns::{RuleSet, reads};
 
 /// Judges a client's messages.
@@ -16,11 +16,8 @@ pub trait Policy: Send + Sync + 'static {
     /// See [`engine::triage`] and [`engine::queries::triage`].
     fn triage(&self, head: &[u8], entrance: &Entrance) -> Triage;
 
-    /// What is judged instead of `frame`, if something else is; see [`engine::queries::admit`].
-    ///
-    /// # Errors
-    /// The last step, when it does not pass.
-    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Result<Option<Vec<u8>>, Step>;
+    /// Whether a message passes at its entrance; see [`engine::queries::admit`].
+    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Admission;
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
 
@@ -48,9 +45,9 @@ impl Policy for RuleSet {
         }
     }
 
-    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Result<Option<Vec<u8>>, Step> {
+    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Admission {
         match entrance {
-            Entrance::Commands => Ok(None),
+            Entrance::Commands => Admission::Original,
             Entrance::Queries { commands } => engine::queries::admit(frame, self, commands),
         }
     }

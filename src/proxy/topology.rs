@@ -216,6 +216,10 @@ mod tests {
         assert!(!topology.is_taken("127.0.0.1:1001".parse().unwrap()));
         assert_eq!(topology.settle(place("127.0.0.1:1001", Some(newer[2].clone()))), 1);
         let gone = member("10.0.0.1:1", "10.0.0.1:1");
-        assert_eq!(topology.follow(&[gone.clone()]).homeless, [gone], "a name is not forgotten for an address");
+        assert_eq!(
+            topology.follow(std::slice::from_ref(&gone)).homeless,
+            [gone],
+            "a name is not forgotten for an address"
+        );
     }
 }

@@ -56,14 +56,17 @@ impl Transactions {
             tokio::pin!(ended);
             // Before the look: what ends in between must not be missed.
             ended.as_mut().enable();
-            let open = self.lock();
-            waited_for.retain(|id| open.since.contains_key(id));
-            drop(open);
+            self.keep_open(&mut waited_for);
             if waited_for.is_empty() {
                 return;
             }
             ended.await;
         }
+    }
+
+    fn keep_open(&self, transactions: &mut HashSet<TransactionId>) {
+        let open = self.lock();
+        transactions.retain(|id| open.since.contains_key(id));
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {

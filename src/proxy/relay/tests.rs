@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
-use crate::engine::{Entrance, Input, Now, Observation, Step};
+use crate::engine::{Admission, Entrance, Input, Now, Observation, Step};
 use crate::proxy::door::{Behind, Closing};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
@@ -44,8 +44,8 @@ impl Policy for Script {
         }
     }
 
-    fn admit(&self, _: &[u8], _: &Entrance) -> Result<Option<Vec<u8>>, Step> {
-        Ok(None)
+    fn admit(&self, _: &[u8], _: &Entrance) -> Admission {
+        Admission::Original
     }
 
     fn plan<'p>(&'p self, frame: &'p [u8], _: Now) -> ScriptedPlan<'p> {
