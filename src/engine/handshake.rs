@@ -86,6 +86,12 @@ pub fn rewrite_request(frame: &[u8], session: &mut Session) -> Result<Option<Vec
     }
 }
 
+/// Whether a hello asks to be answered when there is news, rather than at once: a monitor's, not a handshake.
+pub fn awaits_news(frame: &[u8]) -> bool {
+    let hello = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
+    hello.is_some_and(|hello| hello.get("topologyVersion").is_some())
+}
+
 const COMPRESSION: &str = "compression";
 
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.

@@ -17,7 +17,7 @@ use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::splitter::{Class, Part, Splitter};
-use crate::engine::handshake::{rewrite_reply, rewrite_request};
+use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
 use crate::engine::{Session, Triage};
 use crate::wire::Header;
 
@@ -59,6 +59,8 @@ pub(super) struct Relay<C, U, P> {
     local: IpAddr,
     /// Close as soon as this harms nobody.
     pub(super) draining: bool,
+    /// The last hello is answered when there is news.
+    watched: bool,
     /// Something moved since [`is_quiet`](Self::is_quiet) was last asked.
     stirred: bool,
     pub(super) session: Session,
@@ -88,6 +90,7 @@ where
             door,
             local,
             draining: false,
+            watched: false,
             stirred: false,
             session,
             requests: Splitter::new(),
@@ -115,9 +118,9 @@ where
             {
                 return Poll::Ready(Event::Judge(frame));
             }
-            // A streamed hello is owed: the driver watches over this connection, sends nothing on it, and takes its
-            // end for the news that it is to look again.
-            if idle && self.draining && !self.owed.is_empty() && self.is_idle() {
+            // The driver watches over this connection, sends nothing on it, and takes its end for the news that it is
+            // to look again.
+            if idle && self.draining && self.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
             if idle {
@@ -150,9 +153,10 @@ where
         self.owed.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
     }
 
-    /// Closing now loses nothing that anybody waits for. A streamed hello never ends by itself.
+    /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
+    /// never ends by itself.
     fn is_idle(&self) -> bool {
-        self.owed.only_hellos()
+        (self.owed.is_empty() || self.watched && self.owed.only_hellos())
             && self.judged.is_none()
             && self.unread.is_empty()
             && self.requests.between_frames()
@@ -272,6 +276,7 @@ where
 
     fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<(), End> {
         let rewritten = rewrite_request(frame, &mut self.session).map_err(ClientFault::from)?;
+        self.watched = awaits_news(frame);
         let header = Header::of_frame(frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, frame) {
             self.owed.push(header.request_id, Treatment::Hello);

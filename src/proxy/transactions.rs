@@ -8,12 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::engine::{Transaction, TransactionId, transaction};
 
 /// The server ends a transaction after so long (`transactionLifetimeLimitSeconds`), whoever has forgotten it.
 const LIFETIME: Duration = Duration::from_secs(60);
+/// Time for the answer to a transaction's last message, and for what its client does next: a driver whose monitor's
+/// connection closes just when an operation is about to take one from its pool fails that operation.
+const SETTLE: Duration = Duration::from_millis(100);
 /// Open ones at which those that are over by their age are looked for.
 const SWEEP_AT: usize = 4096;
 
@@ -61,6 +64,7 @@ impl Transactions {
                 return;
             }
             ended.await;
+            sleep(SETTLE).await;
         }
     }
 

@@ -439,7 +439,8 @@ async fn a_stream_out_of_step_is_closed_behind_what_was_in_step() {
 async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
     let idle = start(64 * 1024);
     let mut monitor = start(64 * 1024);
-    monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &doc! {"hello": 1})).await.unwrap();
+    let awaiting = doc! {"hello": 1, "topologyVersion": {"counter": 1_i64}, "maxAwaitTimeMS": 10_000};
+    monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &awaiting)).await.unwrap();
     read_frame(&mut monitor.upstream).await;
     for mut ends in [idle, monitor] {
         ends.shutdown.send_replace(Closing::WhenIdle);
@@ -454,6 +455,20 @@ async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
     upstream.write_all(&frame(50, 1, 0, b"y")).await.unwrap();
     assert_eq!(rest_of(&mut client).await, frame(50, 1, 0, b"y"));
     timeout(SOON, session).await.expect("the session should end").unwrap();
+}
+
+/// A driver that has just connected is no monitor, though all it waits for is a hello.
+#[tokio::test]
+async fn draining_lets_a_handshake_finish() {
+    let Ends { mut client, mut upstream, shutdown, .. } = start(64 * 1024);
+    client.write_all(&hello(1, 0, 0, &doc! {"hello": 1})).await.unwrap();
+    read_frame(&mut upstream).await;
+    shutdown.send_replace(Closing::WhenIdle);
+    assert!(timeout(Duration::from_secs(2), client.read_u8()).await.is_err());
+    upstream.write_all(&hello(50, 1, 0, &doc! {"ok": 1})).await.unwrap();
+    read_frame(&mut client).await;
+    client.write_all(&frame(2, 0, 0, b"x")).await.unwrap();
+    assert_eq!(read_frame(&mut upstream).await, frame(2, 0, 0, b"x"));
 }
 
 #[tokio::test]
