@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
@@ -71,6 +72,13 @@ impl Load {
     }
 }
 
+/// An operation that was about to take a connection from its pool when the monitor's was closed: the driver fails it
+/// before it is sent, and repeats it if it may. An update of many and what is in a transaction are left to the
+/// application, as at every restart of a server.
+fn unsent(error: Error) -> Result<(), Error> {
+    if matches!(*error.kind, ErrorKind::ConnectionPoolCleared { .. }) { Ok(()) } else { Err(error) }
+}
+
 /// A new connection for every operation, drivers with pools, transactions, and idle connections in between.
 fn load(address: &str, database: &str) -> Load {
     let mut load = Load::start();
@@ -93,8 +101,9 @@ fn load(address: &str, database: &str) -> Load {
                 std::thread::sleep(Duration::from_millis(350));
             }
             let insert = async {
-                collection.insert_one(doc! {}).await.map(|_| ())?;
-                collection.update_many(doc! { "a": 1 }, doc! { "$inc": { "b": 1 } }).await.map(|_| ())
+                collection.insert_one(doc! {}).await?;
+                let update = doc! { "$inc": { "b": 1 } };
+                collection.update_many(doc! { "a": 1 }, update).await.map(|_| ()).or_else(unsent)
             };
             runtime.block_on(insert).map_err(|error| format!("{name}: {error}"))
         });
@@ -114,7 +123,7 @@ fn load(address: &str, database: &str) -> Load {
             }
             session.commit_transaction().await
         };
-        runtime.block_on(transaction).map_err(|error: mongodb::error::Error| format!("transaction: {error}"))
+        runtime.block_on(transaction).or_else(unsent).map_err(|error| format!("transaction: {error}"))
     });
     load
 }
