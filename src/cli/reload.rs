@@ -35,7 +35,7 @@ pub struct Status {
 /// Loads anew what changes.
 pub struct Reload {
     connection: Connection,
-    /// As it was when docward started, with the rules' paths as they are now.
+    /// What the flags and the file say, as far as it was heard.
     settings: ConfigFile,
     rules: Arc<ArcSwap<RuleSet>>,
     parts: Vec<Part>,
@@ -48,8 +48,10 @@ pub struct Reload {
 type Fingerprint = (Option<Vec<u8>>, RuleSetHash);
 
 impl Reload {
-    /// `settings` and `rules` are what the `connection` flags gave at the start.
-    pub(super) fn new(connection: Connection, settings: ConfigFile, rules: Arc<ArcSwap<RuleSet>>) -> Self {
+    /// `rules` are what the `connection` flags gave at the start.
+    pub(super) fn new(connection: Connection, rules: Arc<ArcSwap<RuleSet>>) -> Self {
+        // It could be read a moment ago; if not now, the first look says so.
+        let settings = connection.settings().unwrap_or_default();
         let known = (connection.config_text(), rules.load().hash());
         Self { connection, settings, rules, parts: Vec::new(), status: Arc::default(), known }
     }

@@ -56,7 +56,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     let connection = arguments.connection.clone();
     start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
         let rules = Arc::new(ArcSwap::new(rules));
-        let reload = Reload::new(connection, settings.clone(), rules.clone());
+        let reload = Reload::new(connection, rules.clone());
         let (config, service) = match configure(&settings).await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),

@@ -1,6 +1,7 @@
 //! What is shown at the start: hidden members, arbiters, members that are down, a map of members.
 
 use super::*;
+use support::mongod::Kind;
 use support::process::free_port;
 
 #[test]
@@ -14,6 +15,21 @@ fn each_member_has_a_listener_and_its_name() {
         assert_eq!(names["hosts"], docward.addresses());
         assert_eq!(names["me"][..], *std::slice::from_ref(address));
         assert!(docward.addresses().contains(&names["primary"][0]));
+    }
+}
+
+/// As of several mongos, which are no set either.
+#[test]
+fn servers_that_are_no_set_have_a_listener_each() {
+    let servers = [Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone)];
+    let uri = format!("mongodb://{},{}/", servers[0].address(), servers[1].address());
+    let docward = Docward::before(&uri).listeners(2).start();
+    for (server, address) in servers.iter().zip(docward.addresses()) {
+        server.command("x", doc! { "insert": "here", "documents": [{ "_id": server.address() }] });
+        let found = Client::connect(address).command("x", doc! { "find": "here" });
+        assert!(found.to_string().contains(&server.address()), "{found}");
+        let hello = Client::connect(address).command("admin", doc! { "hello": 1 });
+        assert!(!hello.contains_key("hosts") && !hello.contains_key("me"), "{hello}");
     }
 }
 
