@@ -38,6 +38,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
             "tree",
             json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
         ),
+        ("reads", json!({ "prefer": "secondary", "max_staleness": "90s" })),
         ("deny", json!({ "operations": ["update", "find"], "when": { "uses": ["$where"] } })),
         ("defaults", json!({ "maxTimeMS": 5000 })),
     ]

@@ -16,9 +16,9 @@ pub mod seeds;
 use bson::RawDocument;
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
-use docward::engine::Session;
 use docward::engine::handshake::negotiation::Negotiation;
-use docward::engine::handshake::{AddressMap, rewrite_reply, rewrite_request};
+use docward::engine::handshake::{AddressMap, Face, rewrite_reply, rewrite_request};
+use docward::engine::{Session, transaction};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
 use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
@@ -46,9 +46,12 @@ pub const ALL: &[Target] = &[
 pub fn frame(bytes: &[u8]) {
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
+    let faces = [Face::Member(addresses), Face::Standalone];
+    let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());
-    for rewritten in [request, rewrite_reply(bytes, &addresses, &mut Negotiation::default())] {
+    let replies = faces.iter().map(|face| rewrite_reply(bytes, face, &mut Negotiation::default()));
+    for rewritten in replies.chain([request]) {
         let Ok(Some(frame)) = rewritten else { continue };
         match Header::of_frame(&frame).unwrap().op_code {
             OpCode::Msg => assert!(Message::parse(&frame).is_ok(), "{frame:?}"),

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use docward::command::{Batch, Command, Form, Reply, classify};
 use docward::engine::lookup::{Found, Lookup, LookupError};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, rehearse, triage};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, queries, rehearse, triage};
 use docward::patterns::RuleSet;
 use docward::shell;
 use docward::wire::{Header, OpCode};
@@ -29,6 +29,7 @@ pub fn plan(bytes: &[u8]) {
     let Some((choices, frame)) = bytes.split_first_chunk() else { return };
     let mut random = Random(u64::from_le_bytes(*choices) | 1);
     let decided = triage(frame, &LOADED);
+    let _ = (queries::triage(frame, &LOADED), queries::admit(frame, &LOADED, "proxy:1"));
     let whole = matches!(Header::parse(frame), Ok(Some(header)) if header.length <= frame.len());
     assert!(!whole || decided != Triage::More);
     let early = triage(&frame[..random.below(frame.len())], &LOADED);

@@ -3,6 +3,7 @@
 //! Values are checked as they are read, by the functions in [`super::values`] that check the flags too, so that
 //! a mistake is shown at its place in the file, together with all others.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::values;
-use crate::proxy::{LimitSettings, ListenerFiles};
-use crate::rules::{Code, Located, MapReader, Report, read_settings};
+use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
+use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
 use crate::service::MongoService;
 
 /// The deployment when neither a flag nor the file names one.
@@ -22,6 +23,11 @@ const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
 pub(super) struct ConfigFile {
     pub(super) listen: Option<SocketAddr>,
     pub(super) advertise: Option<String>,
+    /// Members by the names their set knows them by; without it they take the following ports.
+    pub(super) members: BTreeMap<String, MemberEntry>,
+    pub(super) query_listen: Option<SocketAddr>,
+    pub(super) drain_timeout: Option<Duration>,
+    pub(super) hand_over: Option<PathBuf>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
     /// The name server for mongodb+srv.
@@ -46,6 +52,13 @@ pub(super) struct LimitKeys {
     pub(super) connections_per_address: Option<usize>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) handshake_timeout: Option<Duration>,
+}
+
+/// Where one member's listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MemberEntry {
+    pub(super) listen: SocketAddr,
+    pub(super) advertise: Option<Advertised>,
 }
 
 impl ConfigFile {
@@ -77,6 +90,10 @@ impl ConfigFile {
         Self {
             listen: checked(reader, "listen", values::address),
             advertise: checked(reader, "advertise", values::host_name),
+            members: read_members(reader),
+            query_listen: checked(reader, "query_listen", values::address),
+            drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
+            hand_over: reader.text("hand_over").map(|path| folder.join(path.value)),
             upstream: checked(reader, "upstream", values::connection_string),
             service: checked(reader, "service", values::connection_string),
             resolver: checked(reader, "resolver", values::address),
@@ -133,6 +150,33 @@ impl LimitKeys {
             handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
         }
     }
+}
+
+/// `members: { NAME: { listen, advertise } }`
+fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEntry> {
+    let Some(node) = reader.node("members") else { return BTreeMap::new() };
+    let Value::Map(entries) = &node.value else {
+        let message = "`members` must be a mapping from members, as rs.conf() shows them, to their listeners";
+        reader.context().error(Code::WrongType, node.span, message);
+        return BTreeMap::new();
+    };
+    if let Some((listen, _)) = reader.entry("listen") {
+        let message =
+            "`listen` and `members` contradict each other: with `members` every member has an address of its own";
+        reader.context().error(Code::ConflictingSettings, listen.span, message);
+    }
+    let read = |(name, entry): &(Key, Node)| {
+        if !name.text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+            let message = format!("`{}`: write the member's HOST:PORT, as rs.conf() shows it", name.text);
+            reader.context().error(Code::InvalidValue, name.span, message);
+        }
+        let mut entry = reader.context().map(entry)?;
+        let listen = entry.required("listen", |entry, key| checked(entry, key, values::address));
+        let advertise = checked(&mut entry, "advertise", values::advertised);
+        entry.finish();
+        Some((name.text.clone(), MemberEntry { listen: listen?, advertise }))
+    };
+    entries.iter().filter_map(read).collect()
 }
 
 /// Text that `check` makes something of; its complaint is shown at the text.
@@ -194,6 +238,14 @@ mod tests {
         let expected = [(1, 9), (2, 1), (3, 10), (4, 12), (5, 8), (6, 1), (6, 15), (7, 23), (7, 40), (7, 63)];
         assert_eq!(places, expected, "{report}");
         let text = report.to_string();
+        let report =
+            parse("listen: 127.0.0.1:1\nmembers: {db: {listen: here}, 'a:1': {advertise: 'a:b'}}\n").unwrap_err();
+        let said = report.to_string();
+        for words in
+            ["contradict each other", "HOST:PORT, as rs.conf()", "`listen` is missing", "the port is no number"]
+        {
+            assert!(said.contains(words), "{words}: {said}");
+        }
         for words in ["did you mean `upstream`?", "did you mean `certificate`?", "docward.yaml:1:9", "HOST:PORT"] {
             assert!(text.contains(words), "{words}: {text}");
         }

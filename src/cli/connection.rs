@@ -16,7 +16,7 @@ use crate::rules::Report;
 use crate::service::MongoService;
 
 /// As typed.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Connection {
     /// YAML file with the same keys as the flags of serve; a flag wins.
     #[arg(long, value_name = "FILE")]
@@ -48,15 +48,20 @@ impl Connection {
     ///
     /// # Errors
     /// Every mistake in the file.
-    pub(super) fn settings(self) -> Result<ConfigFile, Report> {
+    pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         Ok(ConfigFile {
-            upstream: self.upstream.or(file.upstream),
-            service: self.service.or(file.service),
+            upstream: self.upstream.clone().or(file.upstream),
+            service: self.service.clone().or(file.service),
             resolver: self.resolver.or(file.resolver),
-            rules: if self.rules.is_empty() { file.rules } else { self.rules },
+            rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },
             ..file
         })
+    }
+
+    /// The configuration file as it is now, to see whether it has changed; `None` when there is none to read.
+    pub(super) fn config_text(&self) -> Option<Vec<u8>> {
+        std::fs::read(self.config.as_deref()?).ok()
     }
 }
 

@@ -7,6 +7,7 @@ mod connection;
 mod difference;
 mod explain;
 mod man;
+pub mod reload;
 mod repair;
 mod reset_clock;
 mod serve;

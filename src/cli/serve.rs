@@ -2,30 +2,34 @@
 //! a signal asks to drain.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
+use listenfd::ListenFd;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::config::{ConfigFile, LimitKeys, TlsKeys};
 use super::connection::{Connection, start};
+use super::reload::Reload;
 use super::{EXIT_USAGE, fail, values};
 use crate::patterns::RuleSet;
-use crate::proxy::{Certificates, Config, ListenerTls, Proxy, Upstream};
+use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Proxy, Upstream};
 use crate::rules::Report;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
 
 /// Where to listen when neither a flag nor the configuration file says.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
+/// What drivers' own timeouts leave room for, and what service managers wait before they kill.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// As typed.
 #[derive(Debug, Args)]
@@ -36,6 +40,15 @@ pub struct Arguments {
     /// Host name that hello answers name instead of the address listened on.
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     advertise: Option<String>,
+    /// Address for an application's queries, answered by a secondary; see the `reads` rules.
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    query_listen: Option<SocketAddr>,
+    /// How long open transactions and busy connections may take to finish when docward ends [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    drain_timeout: Option<Duration>,
+    /// Unix socket through which the next docward takes over the ports.
+    #[arg(long, value_name = "PATH")]
+    hand_over: Option<PathBuf>,
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -77,6 +90,7 @@ struct LimitArguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let connection = arguments.connection.clone();
     start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
         let (config, service) = match configure(settings).await {
             Ok(configured) => configured,
@@ -86,7 +100,9 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             return fail(&refused, EXIT_USAGE);
         }
         raise_file_limit(config.limits.connections);
-        match serve(config, rules, service).await {
+        let rules = Arc::new(ArcSwap::new(rules));
+        let reload = Reload::new(connection, rules.clone());
+        match serve(config, rules, service, reload).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -95,7 +111,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, connection, tls, limits } = arguments;
+    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, tls, limits } = arguments;
     let file = connection.settings()?;
     Ok(ConfigFile {
         listen: listen.or(file.listen),
@@ -111,6 +127,9 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             idle_timeout: limits.idle_timeout.or(file.limits.idle_timeout),
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
         },
+        query_listen: query_listen.or(file.query_listen),
+        drain_timeout: drain_timeout.or(file.drain_timeout),
+        hand_over: hand_over.or(file.hand_over),
         ..file
     })
 }
@@ -118,15 +137,39 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
     let upstream = Upstream::parse(settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
+    let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
     let config = Config {
-        listen: settings.listen.unwrap_or(LISTEN),
-        advertise: settings.advertise,
+        placement,
+        query_listen: settings.query_listen,
         upstream,
         tls: tls.map(Arc::new),
         limits: settings.limits.settings(),
+        drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+        hand_over: settings.hand_over,
     };
     Ok((config, service))
+}
+
+/// Where the members' listeners are to be.
+///
+/// # Errors
+/// Text for people.
+fn placement(settings: &ConfigFile) -> Result<Placement> {
+    let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
+    if settings.members.is_empty() {
+        return Ok(Placement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });
+    }
+    ensure!(
+        settings.listen.is_none(),
+        "--listen and `members` contradict each other: every member has its own address"
+    );
+    let mapped = settings.members.iter().map(|(member, entry)| Mapped {
+        member: member.clone(),
+        listen: entry.listen,
+        advertise: entry.advertise.clone().or_else(|| advertise.clone()),
+    });
+    Ok(Placement::Mapped(mapped.collect()))
 }
 
 /// Whether docward's own user can do what the rules need it for. A server that is down is asked again later.
@@ -159,34 +202,49 @@ fn raise_file_limit(connections: Option<usize>) {
     }
 }
 
-async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Result<()> {
+async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoService, reload: Reload) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let rules = Arc::new(ArcSwap::new(rules));
+    let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let mut certificates_hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let service = Arc::new(service);
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
-    let proxy = Proxy::bind(config, rules.clone(), service.clone()).await?;
-    let mut stdout = std::io::stdout().lock();
-    for address in proxy.addresses() {
-        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
-    }
-    stdout.flush().context("cannot print to stdout")?;
-    drop(stdout);
+    let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
+    announce(&proxy).context("cannot print to stdout")?;
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-            () = certificates.follow(async || _ = hangup.recv().await) => {}
-            () = access::watch(&service, &rules) => {}
         }
-        drop(draining);
     };
     // Another process goes on with the copies at once, while connections here still drain.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
-    tokio::join!(proxy.serve(shutdown), copies);
-    Ok(())
+    let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
+    tokio::select! {
+        _ = serving => Ok(()),
+        () = reload.keep(hang_up) => Ok(()),
+        () = certificates.follow(async || _ = certificates_hang_up.recv().await) => Ok(()),
+        () = access::watch(&service, &rules) => Ok(()),
+    }
+}
+
+/// Sockets that systemd, or another manager that speaks its protocol, has opened for us.
+fn passed_sockets() -> Result<Vec<TcpListener>> {
+    let mut passed = ListenFd::from_env();
+    let taken = (0..passed.len()).filter_map(|index| passed.take_tcp_listener(index).transpose());
+    taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
+}
+
+fn announce(proxy: &Proxy<RuleSet>) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    for address in proxy.addresses() {
+        writeln!(stdout, "listening on {address}")?;
+    }
+    if let Some(address) = proxy.query_address() {
+        writeln!(stdout, "listening on {address} for queries")?;
+    }
+    stdout.flush()
 }

@@ -4,6 +4,7 @@
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::proxy::Advertised;
 use crate::rules::parse_duration;
 use crate::service::connection;
 
@@ -23,6 +24,17 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
     Err("write the host name only, for example proxy.example.com; the ports are those listened on".to_owned())
 }
 
+/// HOST, or HOST:PORT where the port outside is another one.
+pub(super) fn advertised(text: &str) -> Result<Advertised, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.starts_with('[') => {
+            let port = port.parse().map_err(|_| format!("the port is no number in `{text}`"))?;
+            Ok(Advertised { host: host_name(host.trim_matches(['[', ']']))?, port: Some(port) })
+        }
+        _ => Ok(Advertised { host: host_name(text)?, port: None }),
+    }
+}
+
 pub(super) fn connection_string(text: &str) -> Result<String, String> {
     connection::check(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -35,4 +47,21 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// How many of something, at least one.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a whole number of at least 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advertised_name_may_have_a_port() {
+        for (text, host, port) in
+            [("other", "other", None), ("other:7", "other", Some(7)), ("::1", "::1", None), ("[::1]:7", "::1", Some(7))]
+        {
+            assert_eq!(advertised(text), Ok(Advertised { host: host.into(), port }));
+        }
+        for (text, said) in [("a:b", "the port is no number"), ("a/b", "write the host name only")] {
+            assert!(advertised(text).unwrap_err().contains(said));
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod statement;
 pub use batch::{Batch, Form, MAX_STATEMENTS};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
-pub use pipeline::{Target, road_targets};
+pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, StatementKind, Update};
 
@@ -27,7 +27,7 @@ pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
     pub const AUTHENTICATION_FAILED: i32 = 18;
-    /// Among others: a transaction on a standalone server.
+    /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
     pub const ILLEGAL_OPERATION: i32 = 20;
     /// A guarded replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
@@ -51,6 +51,7 @@ pub mod code {
         match code {
             FAILED_TO_PARSE => "FailedToParse",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
+            ILLEGAL_OPERATION => "IllegalOperation",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",

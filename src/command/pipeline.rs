@@ -24,7 +24,7 @@ pub fn road_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
 
 /// The targets of `$out` and `$merge` at any depth of an aggregation's pipeline. The server only takes them
 /// as last stage of the outermost one; a guard does not rely on it.
-fn output_targets(command: &Command<'_>) -> Vec<Target> {
+pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
     let mut targets = Vec::new();
     if let Some(pipeline) = command.body.get("pipeline") {
         collect_outputs(pipeline, command.database, &mut targets);
@@ -46,6 +46,37 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target
                 _ => unread.push(element.value),
             }
         }
+    }
+}
+
+/// The collections that an aggregation reads besides its own, at any depth of its pipeline: `$lookup`,
+/// `$graphLookup` and `$unionWith`.
+pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
+    let mut inputs = Vec::new();
+    let mut unread: Vec<Value<'_>> = command.body.get("pipeline").into_iter().collect();
+    while let Some(value) = unread.pop() {
+        let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
+        for element in nested.elements() {
+            let name = match (value.kind, element.key) {
+                (Kind::Document, b"$lookup" | b"$graphLookup") => input_name(element.value, "from"),
+                (Kind::Document, b"$unionWith") => input_name(element.value, "coll"),
+                (Kind::Document, b"$literal") => continue,
+                _ => None,
+            };
+            inputs.extend(name.map(|name| out_target(name, command.database)));
+            unread.push(element.value);
+        }
+    }
+    inputs
+}
+
+/// `None`: the stage reads documents that it brings along.
+fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
+    match stage.as_document() {
+        None => Some(stage),
+        // The collection and its database are two fields of the stage itself.
+        Some(stage) if stage.get("db").is_some() => Some(Value { kind: Kind::Document, bytes: stage.as_bytes() }),
+        Some(stage) => stage.get(field),
     }
 }
 

@@ -53,7 +53,7 @@ impl<'f> Plan<'f> {
 }
 
 /// The command inside, as if it had come by itself. `None`: what is there is for mongod to judge.
-fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
+pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     let Some(first) = body.first() else { return Ok(None) };
     refuse_duplicates(body, PLACE).map_err(unreadable)?;

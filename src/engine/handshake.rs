@@ -9,7 +9,7 @@ pub mod negotiation;
 
 use self::negotiation::{COMPRESSION, Negotiation};
 use super::{Session, authentication};
-use crate::document::{self, CowDocument, Document, Kind, Malformed, Value, Writer};
+use crate::document::{self, CowDocument, Document, Element, Kind, Malformed, Value, Writer};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::{self, Message};
 use crate::wire::op_query::{Query, reply_document};
@@ -54,6 +54,15 @@ impl AddressMap {
     }
 }
 
+/// What a client is to take the server for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Face {
+    /// A member of the set that these addresses are of.
+    Member(AddressMap),
+    /// A server of its own: drivers look for no others.
+    Standalone,
+}
+
 /// Offers in a hello the compressors that docward can read, takes out a login by certificate (see
 /// [`super::authentication`]), and leaves the rest byte for byte; `None` when there is nothing to change. Notes in
 /// `session` who is talking.
@@ -96,6 +105,12 @@ fn passable(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8
     Some(offered.unwrap_or_else(|| rest.as_document().as_bytes().to_vec()))
 }
 
+/// Whether a hello asks to be answered when there is news, rather than at once: a monitor's, not a handshake.
+pub fn awaits_news(frame: &[u8]) -> bool {
+    let hello = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
+    hello.is_some_and(|hello| hello.get("topologyVersion").is_some())
+}
+
 /// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
 pub(super) const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
 
@@ -126,25 +141,25 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
-/// Rewrites the member addresses and the compressors in a reply to a hello; `None` when there is nothing to
-/// rewrite. A member that `addresses` does not know is hidden: drivers would leave the proxy for it.
+/// Makes a reply to a hello show `face` and the compressors that are agreed; `None` when it does. A member that has no
+/// address is hidden: drivers would leave the proxy for it.
 ///
 /// # Errors
 /// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
 pub fn rewrite_reply(
     frame: &[u8],
-    addresses: &AddressMap,
+    face: &Face,
     negotiation: &mut Negotiation,
 ) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
-            let body = rewrite_hello(Document::parse(message.body)?, addresses, negotiation);
+            let body = rewrite_hello(Document::parse(message.body)?, face, negotiation);
             Ok(body.map(|body| with_body(&message, &body)))
         }
         OpCode::Reply => {
             let stored = reply_document(frame)?;
-            let Some(body) = rewrite_hello(Document::parse(stored)?, addresses, negotiation) else {
+            let Some(body) = rewrite_hello(Document::parse(stored)?, face, negotiation) else {
                 return Ok(None);
             };
             // reply_document checked that the document lies behind the fixed fields, and a reply to a
@@ -159,31 +174,75 @@ pub fn rewrite_reply(
     }
 }
 
-fn rewrite_hello(reply: Document<'_>, addresses: &AddressMap, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+fn rewrite_hello(reply: Document<'_>, face: &Face, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
     let agreed = negotiation.agree(reply);
     let offered = reply.get(COMPRESSION).is_some();
-    if !offered && agreed.is_empty() && !reply.elements().any(|field| names_members(field.key)) {
+    let concerns: fn(&[u8]) -> bool = match face {
+        Face::Member(_) => names_members,
+        Face::Standalone => tells_membership,
+    };
+    if !offered && agreed.is_empty() && !reply.elements().any(|field| concerns(field.key)) {
         return None;
     }
     let me = reply.get("me").and_then(Value::as_string_bytes);
     Some(document::document(|w| {
         for field in reply.elements() {
-            match field.key {
-                b"hosts" | b"passives" | b"arbiters" => rewrite_list(w, field.key, field.value, addresses, me),
-                b"primary" | b"me" => {
-                    let name = field.value.as_string_bytes();
-                    if let Some(advertised) = name.and_then(|name| addresses.advertised(name, me)) {
-                        w.string(field.key, advertised);
-                    }
-                }
-                key if key == COMPRESSION.as_bytes() => negotiation::write(w, &agreed),
-                _ => w.element(field),
+            match face {
+                _ if field.key == COMPRESSION.as_bytes() => negotiation::write(w, &agreed),
+                Face::Member(addresses) => write_as_member(w, field, addresses, me),
+                Face::Standalone => write_as_standalone(w, field),
             }
         }
         if !offered {
             negotiation::write(w, &agreed);
         }
     }))
+}
+
+fn write_as_member(w: &mut Writer<'_>, field: Element<'_>, addresses: &AddressMap, me: Option<&[u8]>) {
+    match field.key {
+        b"hosts" | b"passives" | b"arbiters" => rewrite_list(w, field.key, field.value, addresses, me),
+        b"primary" | b"me" => {
+            let name = field.value.as_string_bytes();
+            if let Some(advertised) = name.and_then(|name| addresses.advertised(name, me)) {
+                w.string(field.key, advertised);
+            }
+        }
+        _ => w.element(field),
+    }
+}
+
+fn write_as_standalone(w: &mut Writer<'_>, field: Element<'_>) {
+    match field.key {
+        b"isWritablePrimary" | b"ismaster" => w.boolean(field.key, true),
+        key if tells_membership(key) => {}
+        _ => w.element(field),
+    }
+}
+
+/// What tells drivers that a server is a member of a set, or a mongos.
+fn tells_membership(key: &[u8]) -> bool {
+    const MEMBERSHIP: [&[u8]; 18] = [
+        b"arbiterOnly",
+        b"arbiters",
+        b"electionId",
+        b"hidden",
+        b"hosts",
+        b"isreplicaset",
+        b"lastWrite",
+        b"me",
+        b"msg",
+        b"passive",
+        b"passives",
+        b"primary",
+        b"secondary",
+        b"secondaryDelaySecs",
+        b"setName",
+        b"setVersion",
+        b"slaveDelay",
+        b"tags",
+    ];
+    MEMBERSHIP.contains(&key)
 }
 
 fn names_members(key: &[u8]) -> bool {
@@ -241,11 +300,11 @@ mod tests {
         out
     }
 
-    fn addresses() -> AddressMap {
+    fn addresses() -> Face {
         let mut map = AddressMap::new("proxy:1".into());
         map.add("a:27017".into(), "proxy:1".into());
         map.add("b:27017".into(), "proxy:2".into());
-        map
+        Face::Member(map)
     }
 
     fn request(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
@@ -343,6 +402,21 @@ mod tests {
         let hidden = doc! {"hosts": ["a:27017"], "primary": "c:27017"};
         let shown = doc! {"hosts": ["proxy:1"]};
         assert_eq!(reply(&message(0, &hidden)), Ok(Some(message(0, &shown))));
+    }
+
+    #[test]
+    fn a_standalone_shows_nothing_of_its_set() {
+        let before = doc! {
+            "topologyVersion": {"counter": 6i64}, "hosts": ["a:27017", "b:27017"], "setName": "rs0", "setVersion": 3,
+            "isWritablePrimary": false, "secondary": true, "primary": "b:27017", "me": "a:27017",
+            "lastWrite": {"opTime": 1}, "maxWireVersion": 25, "ok": 1.0,
+        };
+        let after = doc! {
+            "topologyVersion": {"counter": 6i64}, "isWritablePrimary": true, "maxWireVersion": 25, "ok": 1.0,
+        };
+        let shown = |frame: Vec<u8>| rewrite_reply(&frame, &Face::Standalone, &mut Negotiation::default());
+        assert_eq!(shown(message(0, &before)), Ok(Some(message(0, &after))));
+        assert_eq!(shown(message(0, &after)), Ok(None));
     }
 
     #[test]

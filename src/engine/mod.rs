@@ -16,16 +16,20 @@ pub mod lookup;
 mod merge;
 mod observation;
 mod plan;
+pub mod queries;
 mod refusal;
 mod rehearsal;
 mod roads;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod triage;
 
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
+pub use queries::{Admission, Entrance};
 pub use rehearsal::{Need, Outcome, Rehearsal, rehearse, statements};
+pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, triage};
 
 /// What the engine remembers of one client connection.
@@ -37,6 +41,7 @@ pub struct Session {
     pub users: Option<Vec<(String, String)>>,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
+    pub entrance: Entrance,
     pub own: OwnSession,
 }
 

@@ -76,7 +76,12 @@ impl<'f> Plan<'f> {
         concerned: impl Fn(&Rule) -> bool,
         session: &Session,
     ) -> Result<Step, Refuse> {
-        let rules = || self.rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled && concerned(rule));
+        let rules = || {
+            self.rules
+                .rules()
+                .iter()
+                .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.judges() && concerned(rule))
+        };
         if session.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
             return Ok(self.ask_for_users(command));
         }

@@ -13,6 +13,7 @@ pub(crate) mod filter;
 mod number;
 pub mod procedure;
 mod queue;
+pub mod reads;
 mod replacement;
 pub mod sequence;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use defaults::Defaults;
 use deny::Deny;
 use procedure::Procedure;
 use queue::Queue;
+use reads::Reads;
 use replacement::Replacement;
 use sequence::Sequence;
 use timestamps::Timestamps;
@@ -58,6 +60,7 @@ pub enum Pattern {
     Defaults(Defaults),
     Deny(Deny),
     Queue(Queue),
+    Reads(Reads),
     Replacement(Replacement),
     Sequence(Sequence),
     Timestamps(Timestamps),
@@ -210,6 +213,8 @@ pub enum Phase {
     Timestamps,
     Sequence,
     Defaults,
+    /// Never comes: `reads` judges nothing.
+    Reads,
 }
 
 /// What a pattern does about all statements of one kind.
@@ -238,6 +243,11 @@ pub trait Judge {
     /// One rule of this pattern speaks for a namespace, the most specific.
     fn exclusive(&self) -> bool {
         false
+    }
+
+    /// Whether it judges what is sent to its namespaces, rather than only naming them.
+    fn judges(&self) -> bool {
+        true
     }
 
     /// Fields that no other rule of this pattern may claim on the same namespace.
@@ -313,6 +323,7 @@ impl std::ops::Deref for Pattern {
             Self::Defaults(pattern) => pattern,
             Self::Deny(pattern) => pattern,
             Self::Queue(pattern) => pattern,
+            Self::Reads(pattern) => pattern,
             Self::Replacement(pattern) => pattern,
             Self::Sequence(pattern) => pattern,
             Self::Timestamps(pattern) => pattern,
@@ -333,6 +344,7 @@ impl rules::Pattern for Pattern {
         "bucket",
         "copies",
         "tree",
+        "reads",
         "deny",
         "defaults",
     ];
@@ -350,6 +362,7 @@ impl rules::Pattern for Pattern {
             "defaults" => Defaults::read(&mut reader).map(Self::Defaults),
             "deny" => Deny::read(&mut reader).map(Self::Deny),
             "queue" => Queue::read(&mut reader).map(Self::Queue),
+            "reads" => Reads::read(&mut reader).map(Self::Reads),
             "replacement" => Replacement::read(&mut reader).map(Self::Replacement),
             "sequence" => Sequence::read(&mut reader).map(Self::Sequence),
             "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
@@ -370,6 +383,10 @@ impl rules::Pattern for Pattern {
 
     fn exclusive(&self) -> bool {
         Judge::exclusive(&**self)
+    }
+
+    fn judges(&self) -> bool {
+        Judge::judges(&**self)
     }
 
     fn claims(&self) -> Vec<Claim> {

@@ -34,6 +34,8 @@ fn good_settings_load() {
         "deny: { operations: delete }",
         "deny: { operations: [find, update], when: { uses: [$where] } }",
         "defaults: { maxTimeMS: 1 }",
+        "reads: {}",
+        "reads: { prefer: secondary, max_staleness: 15s }",
     ] {
         check(pattern, &[]);
     }
@@ -67,6 +69,8 @@ fn settings_that_make_no_sense_are_named() {
         &["R0025 `when` takes one condition"],
     );
     check("deny: { operations: [delete], when: {} }", &["R0010 `when` needs a condition"]);
+    check("reads: { prefer: nearest }", &["R0012 "]);
+    check("reads: { max_staleness: 14s }", &["R0013 `max_staleness` must be at least 15s"]);
     check("defaults: {}", &["R0010 `maxTimeMS` is missing"]);
 }
 

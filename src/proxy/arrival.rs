@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::door::Door;
+use super::deployment::Alive;
+use super::door::{Closing, Door};
 use super::limits::{Limits, Patience};
 use super::policy::Policy;
 use super::relay::Relay;
@@ -31,7 +32,7 @@ const TLS_WANTED: &str = "this listener speaks TLS only; add tls=true to the con
 /// What stands between being accepted and being relayed; shared by all listeners.
 #[derive(Debug)]
 pub(super) struct Reception {
-    pub(super) upstream: Upstream,
+    pub(super) upstream: Arc<Upstream>,
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
     pub(super) limits: Arc<Limits>,
@@ -41,13 +42,16 @@ pub(super) struct Reception {
     pub(super) unreachable: Throttle,
 }
 
-/// One client, to the end of its connection.
+/// What a session is made of: both ends of its relay, the address the client connected to, and who may end it.
+type Paired = (Stream, Stream, IpAddr, watch::Receiver<Closing>);
+
+/// One client, to the end of its connection; `alive` is held until then.
 pub(super) async fn receive<P: Policy>(
     client: TcpStream,
     peer: SocketAddr,
     door: Arc<Door<P>>,
     reception: Arc<Reception>,
-    mut shutdown: watch::Receiver<bool>,
+    alive: Alive,
 ) {
     let arrived = Instant::now();
     let admission = match reception.limits.admit(peer.ip()) {
@@ -59,34 +63,25 @@ pub(super) async fn receive<P: Policy>(
             return;
         }
     };
-    let paired = tokio::select! {
-        // Boxed: it is over soon, and what follows it stays.
-        paired = Box::pin(reception.pair(client, peer, &door, arrived)) => paired,
-        _ = shutdown.wait_for(|draining| *draining) => None,
-    };
-    if let Some((client, upstream, local)) = paired {
+    // Boxed: it is over soon, and what follows it stays.
+    if let Some((client, upstream, local, closing)) = Box::pin(reception.pair(client, peer, &door, arrived)).await {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
-        let session = Session { client: peer.to_string(), own, ..Session::default() };
+        let entrance = door.entrance(local);
+        let session = Session { client: peer.to_string(), own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
-        session::run(Relay::new(client, upstream, door, local, session), shutdown, patience).await;
+        session::run(Relay::new(client, upstream, door, local, session), closing, patience).await;
     }
-    drop(admission);
+    drop((admission, alive));
 }
 
 impl Reception {
-    pub(super) fn new(upstream: Upstream, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
+    pub(super) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
         Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
     }
 
-    /// Both ends of a relay, and the address the client connected to. When the member cannot be reached the
-    /// client's connection is closed at once, which drivers know how to retry.
-    async fn pair<P>(
-        &self,
-        client: TcpStream,
-        peer: SocketAddr,
-        door: &Door<P>,
-        arrived: Instant,
-    ) -> Option<(Stream, Stream, IpAddr)> {
+    /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,
+    /// which drivers know how to retry.
+    async fn pair<P>(&self, client: TcpStream, peer: SocketAddr, door: &Door<P>, arrived: Instant) -> Option<Paired> {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
         let client = match &self.tls {
@@ -100,16 +95,20 @@ impl Reception {
                 })?
             }
         };
-        let member = door.topology.dial(door.index)?;
-        match self.upstream.connect(&member).await {
-            Ok(upstream) => Some((client, upstream, local)),
-            Err(error) => {
-                if let Some(left_out) = self.unreachable.line() {
-                    tracing::warn!(client = %peer, left_out, "connection closed: upstream {member} cannot be reached: {error}");
+        let mut failure = "there is no server for it".to_owned();
+        for way in door.ways() {
+            match self.upstream.connect(&way.dial).await {
+                Ok(upstream) => return Some((client, upstream, local, way.closing)),
+                Err(error) => {
+                    door.hurry.notify_waiters();
+                    failure = format!("upstream {} cannot be reached: {error}", way.dial);
                 }
-                None
             }
         }
+        if let Some(left_out) = self.unreachable.line() {
+            tracing::warn!(client = %peer, left_out, "connection closed: {failure}");
+        }
+        None
     }
 
     /// Shakes hands; who speaks plainly is told.

@@ -1,38 +1,109 @@
-//! What all connections that come through one listener share.
+//! What all connections that come through one listener share: who is behind it, and what their sessions need.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
 
 use super::observations::Observations;
+use super::queries::Queries;
 use super::topology::Topology;
-use crate::engine::handshake::AddressMap;
+use super::transactions::Transactions;
+use super::upstream::Address;
+use crate::engine::Entrance;
+use crate::engine::handshake::Face;
 use crate::service::Service;
 use crate::wire::compressed::Method;
 
-/// One listener's view: which member is behind it, and what its sessions need.
+/// One listener's view.
 pub(super) struct Door<P> {
-    /// Index of the listener in the topology.
-    pub(super) index: usize,
+    pub(super) behind: Behind,
     pub(super) topology: Arc<Topology>,
     /// Swapped whole; a message sees one consistent set.
     pub(super) rules: Arc<ArcSwap<P>>,
     pub(super) service: Arc<dyn Service>,
     pub(super) observations: Arc<Observations>,
-    /// What the upstream is offered, whatever the client speaks; `None`: what the client offers.
+    pub(super) transactions: Arc<Transactions>,
+    /// What docward offers the upstream whatever its clients do, the best first.
     pub(super) compressors: Option<Arc<[Method]>>,
+    /// Told when a server could not be reached.
+    pub(super) hurry: Arc<Notify>,
+}
+
+/// Who answers.
+#[derive(Debug, Clone)]
+pub(super) enum Behind {
+    /// The member of this place in the topology.
+    Member { place: usize, closing: Arc<watch::Sender<Closing>> },
+    /// Whoever may answer queries.
+    Queries(Arc<Queries>),
+}
+
+/// Whether a connection is to close; later ones are more urgent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Closing {
+    #[default]
+    Open,
+    /// As soon as this harms nobody.
+    WhenIdle,
+    /// Whatever is under way: the server will not answer.
+    Now,
+}
+
+/// A server for a new connection.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) dial: Address,
+    pub(super) closing: watch::Receiver<Closing>,
 }
 
 impl<P> Door<P> {
-    /// The addresses for hello replies to a client that connected to `local`.
-    pub(super) fn addresses(&self, local: IpAddr) -> AddressMap {
-        self.topology.addresses(self.index, local)
+    /// The servers for a new connection, in the order they are tried.
+    pub(super) fn ways(&self) -> Vec<Way> {
+        match &self.behind {
+            Behind::Member { place, closing } => {
+                let way = |dial| Way { dial, closing: closing.subscribe() };
+                self.topology.dial(*place).map(way).into_iter().collect()
+            }
+            Behind::Queries(queries) => queries.ways(),
+        }
+    }
+
+    /// What hello replies show to a client that connected to `local`.
+    pub(super) fn face(&self, local: IpAddr) -> Face {
+        match &self.behind {
+            Behind::Member { place, .. } => Face::Member(self.topology.addresses(*place, local)),
+            Behind::Queries(_) => Face::Standalone,
+        }
+    }
+
+    pub(super) fn entrance(&self, local: IpAddr) -> Entrance {
+        match &self.behind {
+            Behind::Member { .. } => Entrance::Commands,
+            Behind::Queries(_) => Entrance::Queries { commands: self.topology.first_address(local).into() },
+        }
+    }
+}
+
+/// Another listener's door.
+impl<P> Door<P> {
+    pub(super) fn to(&self, behind: Behind) -> Self {
+        Self {
+            behind,
+            topology: self.topology.clone(),
+            rules: self.rules.clone(),
+            service: self.service.clone(),
+            observations: self.observations.clone(),
+            transactions: self.transactions.clone(),
+            compressors: self.compressors.clone(),
+            hurry: self.hurry.clone(),
+        }
     }
 }
 
 impl<P> std::fmt::Debug for Door<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("Door").field("behind", &self.behind).finish_non_exhaustive()
     }
 }

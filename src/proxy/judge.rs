@@ -17,7 +17,7 @@ use super::relay::{Relay, pack, unpack};
 use super::splitter::{Class, Part, Splitter};
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Input, Now, Step};
+use crate::engine::{Admission, Input, Now, Step};
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::{Header, OpCode};
 
@@ -35,6 +35,11 @@ where
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
         let rules = self.door.rules.load_full();
+        let frame = match rules.admit(&frame, &self.session.entrance) {
+            Admission::Original => frame,
+            Admission::Instead(instead) => instead,
+            Admission::Refused(last) => return self.conclude(last, frame, came),
+        };
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
         let mut plan = rules.plan(&frame, now());
@@ -59,6 +64,11 @@ where
             };
         };
         drop(plan);
+        self.conclude(last, frame, came)
+    }
+
+    /// The last step of a message that came compressed by `came`.
+    fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
             Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply),
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply),

@@ -1,31 +1,41 @@
 //! The sockets: listeners, sessions, the relay between a client and its member, and who the members are.
 //!
 //! Knows tokio and clocks, and carries out what [`crate::engine`] plans; it must not know what a rule is.
-//! Start reading at [`server`], then [`relay`].
+//! Start reading at [`server`], then [`relay`] for a connection and [`deployment`] for listeners and members.
 
 mod arrival;
+mod deployment;
 mod door;
 mod end;
+mod hand_over;
+mod hello;
 mod judge;
 mod limits;
+mod membership;
+mod monitor;
 mod observations;
 mod outbox;
 mod owed;
 mod policy;
+mod queries;
 mod refusal;
 mod relay;
 mod server;
 mod session;
 mod socket;
+mod sockets;
 mod sorting;
 mod splitter;
 mod throttle;
 mod tls;
 mod topology;
+mod transactions;
 mod upstream;
 
+pub use deployment::Placement;
 pub use limits::LimitSettings;
 pub use policy::{Policy, Steps};
-pub use server::{BindError, Config, Proxy};
+pub use server::{Config, Proxy, StartError};
 pub use tls::{Certificates, ListenerFiles, ListenerTls, TlsError};
+pub use topology::{Advertised, Mapped};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

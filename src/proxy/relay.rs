@@ -23,7 +23,7 @@ use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
 use super::splitter::{Part, Splitter};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::handshake::{rewrite_reply, rewrite_request};
+use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::{Header, OpCode, WireError};
 
@@ -54,9 +54,13 @@ pub(super) struct Relay<C, U, P> {
     pub(super) door: Arc<Door<P>>,
     /// The address the client connected to.
     local: IpAddr,
-    /// Close as soon as nothing is under way.
+    /// Close as soon as this harms nobody.
     pub(super) draining: bool,
     activity: Activity,
+    /// The last hello is answered when there is news.
+    watched: bool,
+    /// Something moved since [`is_quiet`](Self::is_quiet) was last asked.
+    stirred: bool,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
@@ -85,6 +89,8 @@ where
             local,
             draining: false,
             activity: Activity::default(),
+            watched: false,
+            stirred: false,
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
             door,
@@ -114,12 +120,15 @@ where
             {
                 return Poll::Ready(Event::Judge(frame));
             }
-            if idle && self.draining && self.is_idle() {
+            // The driver watches over this connection, sends nothing on it, and takes its end for the news that it is
+            // to look again.
+            if idle && self.draining && self.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
             if idle {
                 return Poll::Pending;
             }
+            self.stirred = true;
         }
     }
 
@@ -143,14 +152,20 @@ where
         (activity, !self.is_settled() || self.judged.is_some())
     }
 
+    /// Nothing is under way, and nothing was since this was last asked.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        !std::mem::take(&mut self.stirred) && self.is_idle()
+    }
+
     /// Every reply owed has gone to the client.
     fn is_settled(&self) -> bool {
         self.owed.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
     }
 
-    /// Closing now loses nothing that anybody waits for. A streamed hello never ends by itself.
+    /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
+    /// never ends by itself.
     fn is_idle(&self) -> bool {
-        self.owed.only_hellos()
+        (self.owed.is_empty() || self.watched && self.owed.only_hellos())
             && self.judged.is_none()
             && self.unread.is_empty()
             && self.requests.between_frames()
@@ -236,6 +251,7 @@ where
                 session: &mut self.session,
                 owed: &mut self.owed,
                 negotiation: &self.negotiation,
+                transactions: &self.door.transactions,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
             if let Ok(Part::Stream) = part {
@@ -266,6 +282,7 @@ where
     fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
+        self.watched = awaits_news(&frame);
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.owed.push(header.request_id, Treatment::Hello(came));
@@ -333,9 +350,8 @@ where
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
                 Part::Whole(Reply::Hello(goes), frame) => {
-                    let addresses = self.door.addresses(self.local);
-                    let rewritten =
-                        rewrite_reply(&frame, &addresses, &mut self.negotiation).map_err(UpstreamFault::from)?;
+                    let face = self.door.face(self.local);
+                    let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
                 }
                 Part::Whole(Reply::Convert(goes), frame) => {

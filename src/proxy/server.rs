@@ -1,164 +1,222 @@
-//! The listeners: binds one per member, accepts, and drains. What becomes of a client is in [`super::arrival`].
+//! The front door of the layer: opens the listeners, pairs each client with an upstream connection, drains, and
+//! hands over to the next process.
+//!
+//! Who the members are and which listeners they have is followed in [`super::deployment`].
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::time::timeout;
+use futures_util::FutureExt;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
 
 use super::arrival::{self, Reception};
-use super::door::Door;
+use super::deployment::{Alive, Deployment, Placement};
+use super::door::{Behind, Door};
+use super::hand_over::{self, Predecessor};
 use super::limits::{LimitSettings, Limits};
+use super::membership::Membership;
+use super::monitor::Monitors;
 use super::observations::Observations;
 use super::policy::Policy;
+use super::queries::Queries;
+use super::sockets::{BindError, Passed};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
-use super::topology::{Topology, discover};
+use super::topology::Topology;
+use super::transactions::Transactions;
 use super::upstream::Upstream;
 use crate::service::Service;
-use crate::wire::compressed::Method;
 
-/// How long busy connections may take to finish when docward shuts down.
-const DRAIN: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed: out of file descriptors is not mended by trying at once.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// The least time that connections have to close after they were asked to.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Where to listen and what stands behind it.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The first member's listener; further members take the following ports.
-    pub listen: SocketAddr,
-    /// Host name for hello replies, if another than the address listened on.
-    pub advertise: Option<String>,
+    pub placement: Placement,
+    pub query_listen: Option<SocketAddr>,
     pub upstream: Upstream,
-    /// What clients meet; `None`: they speak plainly.
+    /// `None`: clients speak plainly.
     pub tls: Option<Arc<ListenerTls>>,
     pub limits: LimitSettings,
+    /// How long open transactions and busy connections may take to finish when docward ends.
+    pub drain_timeout: Duration,
+    /// Where processes pass their sockets to the next one.
+    pub hand_over: Option<PathBuf>,
 }
 
-/// Bound listeners, nothing accepted yet.
+/// Open listeners, nothing accepted yet.
 pub struct Proxy<P> {
-    listeners: Vec<TcpListener>,
+    deployment: Deployment<P>,
     topology: Arc<Topology>,
-    reception: Arc<Reception>,
-    /// Whether some member's own name is still unknown.
-    incomplete: bool,
-    rules: Arc<ArcSwap<P>>,
-    service: Arc<dyn Service>,
+    transactions: Arc<Transactions>,
+    hurry: Arc<Notify>,
+    predecessor: Option<Predecessor>,
+    drain_timeout: Duration,
+    hand_over: Option<PathBuf>,
     observations: Arc<Observations>,
-    compressors: Option<Arc<[Method]>>,
 }
 
-/// A listener could not be opened.
+/// Why nothing listens.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {error}; choose another address with --listen or stop who holds it")]
-pub struct BindError {
-    address: SocketAddr,
-    error: io::Error,
+pub enum StartError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("--hand-over {path}: {error}; stop the process that is there, or remove the file", path = path.display())]
+    HandOver { path: PathBuf, error: io::Error },
+    #[error("a socket that was passed by the environment (LISTEN_FDS) cannot be used: {0}")]
+    Passed(io::Error),
 }
 
 impl<P: Policy> Proxy<P> {
-    /// Asks the upstream for its members and binds a listener for each. An upstream that is down is no error.
+    /// Asks the upstream for its members and opens a listener for each, on a socket that was `passed` if there is
+    /// one. An upstream that is down is no error.
     ///
     /// # Errors
-    /// [`BindError`].
-    pub async fn bind(config: Config, rules: Arc<ArcSwap<P>>, service: Arc<dyn Service>) -> Result<Self, BindError> {
-        let (members, answered) = discover(&config.upstream).await;
-        let mut listeners = Vec::with_capacity(members.len());
-        let mut addresses = Vec::with_capacity(members.len());
-        for offset in 0..members.len() {
-            let (listener, address) = bind(following(config.listen, offset)).await?;
-            listeners.push(listener);
-            addresses.push(address);
+    /// [`StartError`].
+    pub async fn open(
+        config: Config,
+        passed: Vec<std::net::TcpListener>,
+        rules: Arc<ArcSwap<P>>,
+        service: Arc<dyn Service>,
+    ) -> Result<Self, StartError> {
+        let (mut sockets, predecessor) = ask_predecessor(&config).await?;
+        for socket in passed {
+            sockets.add(None, socket).map_err(StartError::Passed)?;
         }
-        let topology = Arc::new(Topology::new(config.advertise, members, addresses));
-        let limits = Arc::new(Limits::new(config.limits));
-        let compressors = config.upstream.compressors.clone().map(Arc::from);
-        let reception = Arc::new(Reception::new(config.upstream, config.tls, limits));
-        Ok(Self {
-            listeners,
-            topology,
-            reception,
-            incomplete: !answered,
+        let queries = Arc::<Queries>::default();
+        let door = Door {
+            behind: Behind::Queries(queries.clone()),
+            topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
             observations: Arc::default(),
-            compressors,
-        })
+            transactions: Arc::default(),
+            compressors: config.upstream.compressors.clone().map(Arc::from),
+            hurry: Arc::default(),
+        };
+        let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
+        let (hurry, observations) = (door.hurry.clone(), door.observations.clone());
+        let limits = Arc::new(Limits::new(config.limits.clone()));
+        let upstream = Arc::new(config.upstream.clone());
+        let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits));
+        let membership = Membership::discover(upstream).await;
+        let deployment = Deployment::open(&config, membership, door, reception, queries, sockets)?;
+        let Config { drain_timeout, hand_over, .. } = config;
+        Ok(Self { deployment, topology, transactions, hurry, predecessor, drain_timeout, hand_over, observations })
     }
 
-    /// The addresses listened on, the first member's first.
-    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.topology.listeners().iter().copied()
+    /// The addresses of the members' listeners, the first member's first.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.topology.listeners()
     }
 
-    /// Serves until `shutdown` is ready; then accepts nobody, closes idle connections and gives busy ones
-    /// [`DRAIN`].
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let (draining, drained) = watch::channel(false);
-        let mut accepting = tokio::task::JoinSet::new();
-        if self.incomplete {
-            let (topology, reception) = (self.topology.clone(), self.reception.clone());
-            accepting.spawn(async move { topology.learn_names(&reception.upstream).await });
+    /// The query listener's address.
+    pub fn query_address(&self) -> Option<SocketAddr> {
+        self.deployment.query_address()
+    }
+
+    /// Serves until `shutdown` is ready or another process has taken over. Then calls `ending`, accepts nobody,
+    /// waits for open transactions, and has connections close when they are idle; all of it bounded by the drain
+    /// timeout.
+    pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce()) {
+        let (sessions, alive) = watch::channel(());
+        self.deployment.accept(&alive);
+        self.release_predecessor().await;
+        let successor = self.follow(shutdown, &alive).await;
+        drop(alive);
+        ending();
+        let deadline = Instant::now() + self.drain_timeout;
+        self.deployment.stop_accepting(successor.is_some()).await;
+        drop(successor);
+        if timeout_at(deadline, self.transactions.ended()).await.is_err() {
+            tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
         }
-        for (index, listener) in self.listeners.into_iter().enumerate() {
-            let door = Arc::new(Door {
-                index,
-                topology: self.topology.clone(),
-                rules: self.rules.clone(),
-                service: self.service.clone(),
-                observations: self.observations.clone(),
-                compressors: self.compressors.clone(),
-            });
-            accepting.spawn(accept(listener, door, self.reception.clone(), drained.clone()));
-        }
-        drop(drained);
-        shutdown.await;
-        accepting.shutdown().await;
-        draining.send_replace(true);
-        if timeout(DRAIN, draining.closed()).await.is_err() {
-            let left = draining.receiver_count();
-            tracing::warn!("{left} connections were still busy after {} s and are closed", DRAIN.as_secs());
+        self.deployment.close_connections();
+        if timeout_at(deadline.max(Instant::now() + FAREWELL), sessions.closed()).await.is_err() {
+            let left = sessions.receiver_count();
+            tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
         }
         for (rule, verdict, count) in self.observations.counts() {
             tracing::info!(rule, verdict, count, "rule's verdicts since start");
         }
     }
-}
 
-/// The port of a further member; an ephemeral port (0) stays one.
-fn following(first: SocketAddr, offset: usize) -> SocketAddr {
-    let mut address = first;
-    if first.port() != 0 {
-        address.set_port(first.port().saturating_add(u16::try_from(offset).unwrap_or(u16::MAX)));
+    /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.
+    async fn follow(&mut self, shutdown: impl Future<Output = ()>, alive: &Alive) -> Option<UnixStream> {
+        let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.hurry.clone());
+        let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
+        let mut shutdown = pin!(shutdown);
+        let mut offer = pin!(async move {
+            let Some(path) = path else { return std::future::pending().await };
+            match hand_over::offer(&path, &listening).await {
+                Ok(successor) => successor,
+                Err(error) => {
+                    tracing::error!("--hand-over {}: no process can take over: {error}", path.display());
+                    std::future::pending().await
+                }
+            }
+        });
+        loop {
+            self.deployment.watch(&mut monitors);
+            tokio::select! {
+                () = &mut shutdown => return None,
+                successor = &mut offer => {
+                    tracing::info!("another process has taken over: draining");
+                    return Some(successor);
+                }
+                Some(sighting) = seen.recv() => self.deployment.sighted(sighting, alive),
+            }
+        }
     }
-    address
+
+    async fn release_predecessor(&mut self) {
+        if let Some(predecessor) = self.predecessor.take() {
+            match predecessor.release().await {
+                Ok(()) => tracing::info!("took over from the process before"),
+                Err(error) => tracing::warn!("the process before does not say that it has stopped accepting: {error}"),
+            }
+        }
+    }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        let actual = listener.local_addr()?;
-        Ok((listener, actual))
-    };
-    bound.await.map_err(|error| BindError { address, error })
+async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>), StartError> {
+    let Some(path) = &config.hand_over else { return Ok((Passed::default(), None)) };
+    match hand_over::ask(path).await {
+        Ok(Some((sockets, predecessor))) => Ok((sockets, Some(predecessor))),
+        Ok(None) => Ok((Passed::default(), None)),
+        Err(error) => Err(StartError::HandOver { path: path.clone(), error }),
+    }
 }
 
-async fn accept<P: Policy>(
-    listener: TcpListener,
+/// Accepts until `stop` turns true, then whoever waits in the queue.
+pub(super) async fn accept<P: Policy>(
+    listener: Arc<TcpListener>,
     door: Arc<Door<P>>,
     reception: Arc<Reception>,
-    shutdown: watch::Receiver<bool>,
+    alive: Alive,
+    mut stop: watch::Receiver<bool>,
 ) {
     let failed = Throttle::default();
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
             Ok((client, peer)) => {
-                tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), shutdown.clone()));
+                tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), alive.clone()));
             }
             Err(error) => {
                 if let Some(left_out) = failed.line() {
@@ -168,16 +226,7 @@ async fn accept<P: Policy>(
             }
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn further_members_take_the_following_ports() {
-        let first = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        assert_eq!(following(first(27018), 2), first(27020));
-        assert_eq!(following(first(0), 2), first(0));
+    while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
+        tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), alive.clone()));
     }
 }

@@ -5,32 +5,50 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use super::door::Closing;
 use super::end::End;
 use super::limits::Patience;
 use super::policy::Policy;
 use super::relay::{Event, Relay};
 
+/// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
+/// because its monitor's was closed has done so by then, and one that looks at a socket before it uses it again does
+/// so after a second: so a close and a request do not cross.
+const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Relays until either side closes, a message closes the connection, `patience` ends, or `shutdown` turns true
-/// and nothing is under way.
-pub(super) async fn run<C, U, P>(mut relay: Relay<C, U, P>, mut shutdown: watch::Receiver<bool>, mut patience: Patience)
-where
+/// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
+/// nothing is under way for a while.
+pub(super) async fn run<C, U, P>(
+    mut relay: Relay<C, U, P>,
+    mut closing: watch::Receiver<Closing>,
+    mut patience: Patience,
+) where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,
 {
+    let mut awaited = Closing::WhenIdle;
     let end = loop {
         let event = tokio::select! {
             biased;
             event = poll_fn(|cx| relay.poll(cx)) => event,
-            _ = shutdown.changed(), if !relay.draining => {
+            heard = hear(&mut closing, awaited), if awaited > Closing::Open => {
                 relay.draining = true;
+                awaited = match heard {
+                    Some(Closing::Now) => break End::Drained,
+                    Some(_) => Closing::Now,
+                    None => Closing::Open,
+                };
                 continue;
             }
+            () = sleep(QUIET), if relay.draining => match relay.is_quiet() {
+                true => break End::Drained,
+                false => continue,
+            },
             () = patience.run_out() => {
                 let (activity, busy) = relay.take_activity();
                 match patience.judge(activity, busy) {
@@ -56,6 +74,11 @@ where
     }
     // Whoever does not take the last bytes in time loses them.
     let _ = Box::pin(timeout(GOODBYE, goodbye(&mut relay, &end))).await;
+}
+
+/// Waits for a word at least as urgent; `None`: the listener is gone, and nothing more will be heard.
+async fn hear(closing: &mut watch::Receiver<Closing>, awaited: Closing) -> Option<Closing> {
+    closing.wait_for(|closing| *closing >= awaited).await.ok().map(|closing| *closing)
 }
 
 /// Delivers what can be delivered.

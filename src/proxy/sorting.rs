@@ -7,6 +7,7 @@ use super::end::{ClientFault, UpstreamFault};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::splitter::Class;
+use super::transactions::Transactions;
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::{Session, Triage};
@@ -47,6 +48,7 @@ pub(super) struct Requests<'r, P> {
     pub(super) session: &'r mut Session,
     pub(super) owed: &'r mut OwedReplies,
     pub(super) negotiation: &'r Negotiation,
+    pub(super) transactions: &'r Transactions,
 }
 
 impl<P: Policy> Requests<'_, P> {
@@ -58,7 +60,7 @@ impl<P: Policy> Requests<'_, P> {
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
-        let triage = self.rules.triage(head);
+        let triage = self.rules.triage(head, &self.session.entrance);
         // Triage tells about every whole frame; should it not, the frame is judged, never waved through.
         if triage == Triage::More && head.len() < header.length {
             return Ok(Class::More);
@@ -80,7 +82,10 @@ impl<P: Policy> Requests<'_, P> {
             return Ok(Class::More);
         }
         match peek(head, Depth::Checked(TRIAGED)) {
-            Ok(inner) => self.act(self.rules.triage(&inner), &envelope.header, &inner, Some(envelope.compressor)),
+            Ok(inner) => {
+                let triage = self.rules.triage(&inner, &self.session.entrance);
+                self.act(triage, &envelope.header, &inner, Some(envelope.compressor))
+            }
             Err(_) => Ok(Class::Whole(Request::Judge)),
         }
     }
@@ -93,6 +98,7 @@ impl<P: Policy> Requests<'_, P> {
         head: &[u8],
         came: Option<Compressor>,
     ) -> Result<Class<Request>, ClientFault> {
+        self.transactions.note(head);
         if let Triage::Authenticate { .. } = triage {
             self.session.users = None;
         }

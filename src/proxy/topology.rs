@@ -1,19 +1,16 @@
 //! Which listener stands for which member, and under which address clients reach it.
 //!
-//! Members are learnt when docward starts; if nobody answers then, each address of the connection string gets
-//! a listener and the members' own names are learnt as soon as they answer.
+//! A place is one listener's address; its number never changes, its member may: members are named, renamed, come
+//! and go while docward runs. Who they are is found out in [`super::membership`], sockets are opened in
+//! [`super::server`].
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use futures_util::future::join_all;
 
-use super::upstream::{Address, Hello, Upstream};
+use super::upstream::Address;
 use crate::engine::handshake::AddressMap;
-
-/// Pause between two attempts to learn the members' names from servers that are down.
-const LEARN_AGAIN: Duration = Duration::from_secs(2);
 
 /// A member and where docward dials it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,153 +20,206 @@ pub(super) struct Member {
     pub(super) name: String,
 }
 
-/// Members and listeners, in the same order.
+/// Where a member's listener is to be, and what it is to be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapped {
+    /// "host:port" as the set's configuration names the member; of several mongos, as the connection string does.
+    pub member: String,
+    pub listen: SocketAddr,
+    pub advertise: Option<Advertised>,
+}
+
+/// The name in hello answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advertised {
+    pub host: String,
+    /// The port listened on, unless it is another one outside.
+    pub port: Option<u16>,
+}
+
+/// A listener's address and whom it stands for.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) listen: SocketAddr,
+    pub(super) advertise: Option<Advertised>,
+    /// `None`: the listener is closed, the place free.
+    pub(super) member: Option<Member>,
+}
+
+/// All places. Changed by one task only, read by every session.
 #[derive(Debug)]
 pub(super) struct Topology {
-    /// Host name for hello replies, if another than the address listened on.
-    advertise: Option<String>,
-    listeners: Vec<SocketAddr>,
-    members: ArcSwap<Vec<Member>>,
+    places: ArcSwap<Vec<Place>>,
+}
+
+/// What other members than before ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Places whose members are gone.
+    pub(super) vacated: Vec<usize>,
+    /// Members without a place.
+    pub(super) homeless: Vec<Member>,
+}
+
+impl Member {
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    /// Its set has not said what it calls it.
+    fn is_provisional(&self) -> bool {
+        self.name == self.dial.to_string()
+    }
+
+    /// Whether `newer` is the same member, as far as can be told.
+    fn is(&self, newer: &Member) -> bool {
+        self.is_called(&newer.name) || self.is_provisional() && self.dial == newer.dial
+    }
 }
 
 impl Topology {
-    /// `listeners[i]` stands for `members[i]`.
-    pub(super) fn new(advertise: Option<String>, members: Vec<Member>, listeners: Vec<SocketAddr>) -> Self {
-        Self { advertise, listeners, members: ArcSwap::from_pointee(members) }
+    pub(super) fn new(places: Vec<Place>) -> Self {
+        Self { places: ArcSwap::from_pointee(places) }
     }
 
-    /// The addresses listened on.
-    pub(super) fn listeners(&self) -> &[SocketAddr] {
-        &self.listeners
+    /// The member behind a place and where to dial it; `None` when it has gone.
+    pub(super) fn dial(&self, place: usize) -> Option<Address> {
+        self.places.load().get(place)?.member.as_ref().map(|member| member.dial.clone())
     }
 
-    pub(super) fn dial(&self, index: usize) -> Option<Address> {
-        self.members.load().get(index).map(|member| member.dial.clone())
+    /// The addresses listened on, the first member's first.
+    pub(super) fn listeners(&self) -> Vec<SocketAddr> {
+        let places = self.places.load();
+        places.iter().filter(|place| place.member.is_some()).map(|place| place.listen).collect()
     }
 
-    /// The addresses for a client that came through listener `index` and connected to `local`.
-    pub(super) fn addresses(&self, index: usize, local: IpAddr) -> AddressMap {
-        let mut map = AddressMap::new(self.advertised(index, local));
-        for (other, member) in self.members.load().iter().enumerate() {
-            map.add(member.name.clone(), self.advertised(other, local));
+    pub(super) fn members(&self) -> Vec<Member> {
+        self.places.load().iter().filter_map(|place| place.member.clone()).collect()
+    }
+
+    /// The addresses for a client that came through a place and connected to `local`.
+    pub(super) fn addresses(&self, place: usize, local: IpAddr) -> AddressMap {
+        let places = self.places.load();
+        let own = places.get(place).map_or_else(|| local.to_string(), |place| place.advertised(local));
+        let mut map = AddressMap::new(own);
+        for place in places.iter() {
+            if let Some(member) = &place.member {
+                map.add(member.name.clone(), place.advertised(local));
+            }
         }
         map
     }
 
-    fn advertised(&self, index: usize, local: IpAddr) -> String {
-        let listener = self.listeners.get(index).copied().unwrap_or_else(|| SocketAddr::new(local, 0));
+    /// The first member's address.
+    pub(super) fn first_address(&self, local: IpAddr) -> String {
+        let places = self.places.load();
+        let first = places.iter().find(|place| place.member.is_some());
+        first.map_or_else(|| "no address yet".to_owned(), |place| place.advertised(local))
+    }
+
+    /// Takes over who the members are now: those that have a place keep it, names and addresses follow.
+    pub(super) fn follow(&self, members: &[Member]) -> Changes {
+        let mut places = Vec::clone(&self.places.load());
+        let mut changes = Changes { homeless: members.to_vec(), ..Changes::default() };
+        for (index, place) in places.iter_mut().enumerate() {
+            let Some(member) = &place.member else { continue };
+            let now = changes.homeless.iter().position(|newer| member.is(newer));
+            place.member = now.map(|now| changes.homeless.remove(now));
+            if place.member.is_none() {
+                changes.vacated.push(index);
+            }
+        }
+        self.places.store(Arc::new(places));
+        changes
+    }
+
+    /// Gives a member a place: a free one of this address, else another. Gives the place's number.
+    pub(super) fn settle(&self, settled: Place) -> usize {
+        let mut places = Vec::clone(&self.places.load());
+        let free = |place: &Place| place.member.is_none() && place.listen == settled.listen;
+        let index = places.iter().position(free).unwrap_or(places.len());
+        match places.get_mut(index) {
+            Some(place) => *place = settled,
+            None => places.push(settled),
+        }
+        self.places.store(Arc::new(places));
+        index
+    }
+
+    /// Whether a listener is open on this address.
+    pub(super) fn is_taken(&self, address: SocketAddr) -> bool {
+        self.places.load().iter().any(|place| place.member.is_some() && place.listen == address)
+    }
+}
+
+impl Place {
+    fn advertised(&self, local: IpAddr) -> String {
         match &self.advertise {
-            Some(host) => Address { host: host.clone(), port: listener.port() }.to_string(),
-            None if listener.ip().is_unspecified() => {
-                SocketAddr::new(local.to_canonical(), listener.port()).to_string()
+            Some(Advertised { host, port }) => {
+                Address { host: host.clone(), port: port.unwrap_or(self.listen.port()) }.to_string()
             }
-            None => listener.to_string(),
+            None if self.listen.ip().is_unspecified() => {
+                SocketAddr::new(local.to_canonical(), self.listen.port()).to_string()
+            }
+            None => self.listen.to_string(),
         }
     }
-
-    /// Asks until every member has said its name. For members that were down when docward started.
-    pub(super) async fn learn_names(&self, upstream: &Upstream) {
-        loop {
-            let members = self.members.load_full();
-            let hellos = join_all(members.iter().map(|member| upstream.hello(&member.dial))).await;
-            let complete = hellos.iter().all(Result::is_ok);
-            let named = members.iter().zip(hellos).map(|(member, hello)| {
-                let name = hello.ok().and_then(|hello| hello.me).unwrap_or_else(|| member.name.clone());
-                Member { dial: member.dial.clone(), name }
-            });
-            self.members.store(std::sync::Arc::new(named.collect()));
-            if complete {
-                return;
-            }
-            tokio::time::sleep(LEARN_AGAIN).await;
-        }
-    }
-}
-
-/// Asks the seeds who is in the set. The second value tells whether somebody answered.
-pub(super) async fn discover(upstream: &Upstream) -> (Vec<Member>, bool) {
-    let seeds = if upstream.direct { upstream.seeds.get(..1).unwrap_or_default() } else { &upstream.seeds };
-    let hellos = join_all(seeds.iter().map(|seed| upstream.hello(seed))).await;
-    let mut answers = Vec::new();
-    for (seed, hello) in seeds.iter().zip(hellos) {
-        match hello {
-            Ok(hello) => answers.push((seed.clone(), Some(hello))),
-            Err(error) => {
-                tracing::warn!("upstream {seed} does not answer, going on without it: {error}");
-                answers.push((seed.clone(), None));
-            }
-        }
-    }
-    let answered = answers.iter().any(|(_, hello)| hello.is_some());
-    (members(&answers, upstream.direct), answered)
-}
-
-/// One member per seed, unless the seeds belong to a replica set: then its members, each dialled at the seed
-/// that said to be it, else by the name the set knows it by.
-fn members(answers: &[(Address, Option<Hello>)], direct: bool) -> Vec<Member> {
-    let set = answers.iter().filter_map(|(_, hello)| hello.as_ref()).find(|hello| !hello.members.is_empty());
-    if let (Some(set), false) = (set, direct) {
-        let member = |name: &String| {
-            let is_me = |hello: &Option<Hello>| hello.as_ref().is_some_and(|hello| hello.me.as_ref() == Some(name));
-            let seed = answers.iter().find(|(_, hello)| is_me(hello)).map(|(seed, _)| seed.clone());
-            Some(Member { dial: seed.or_else(|| Address::parse(name))?, name: name.clone() })
-        };
-        return set.members.iter().filter_map(member).collect();
-    }
-    let by_seed = answers.iter().map(|(seed, hello)| Member {
-        dial: seed.clone(),
-        name: hello.as_ref().and_then(|hello| hello.me.clone()).unwrap_or_else(|| seed.to_string()),
-    });
-    by_seed.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn address(name: &str) -> Address {
-        Address::parse(name).unwrap()
+    fn member(name: &str, dial: &str) -> Member {
+        Member { dial: Address::parse(dial).unwrap(), name: name.into() }
     }
 
-    fn hello(me: &str, members: &[&str]) -> Option<Hello> {
-        Some(Hello { me: Some(me.into()), members: members.iter().map(|m| (*m).to_owned()).collect() })
-    }
-
-    fn dialled(members: &[Member]) -> Vec<(String, String)> {
-        members.iter().map(|member| (member.name.clone(), member.dial.to_string())).collect()
-    }
-
-    #[test]
-    fn the_members_of_a_set_are_dialled_at_the_seed_that_is_them() {
-        let answers = [(address("10.0.0.1:1"), hello("a:1", &["a:1", "b:2"])), (address("x:9"), None)];
-        let expected = [("a:1".into(), "10.0.0.1:1".into()), ("b:2".into(), "b:2".into())];
-        assert_eq!(dialled(&members(&answers, false)), expected);
-        assert_eq!(dialled(&members(&answers[..1], true)), expected[..1]);
-    }
-
-    #[test]
-    fn without_a_set_every_seed_is_one_member() {
-        let answers = [(address("x:1"), None), (address("y:2"), Some(Hello::default()))];
-        assert_eq!(dialled(&members(&answers, false)), [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())]);
+    fn place(listen: &str, member: Option<Member>) -> Place {
+        Place { listen: listen.parse().unwrap(), advertise: None, member }
     }
 
     #[test]
     fn what_is_advertised_is_a_name_the_address_listened_on_or_the_one_connected_to() {
-        let member = |name: &str| Member { dial: address(name), name: name.into() };
-        let members = || vec![member("a:1"), member("b:2")];
         let local: IpAddr = "::ffff:192.0.2.7".parse().unwrap();
-        let listen = |ip: &str| [1000, 1001].map(|port| SocketAddr::new(ip.parse().unwrap(), port)).to_vec();
+        let name = |port| Some(Advertised { host: "proxy.example.com".into(), port });
         for (advertise, ip, expected) in [
             (None, "127.0.0.1", ["127.0.0.1:1000", "127.0.0.1:1001"]),
             (None, "0.0.0.0", ["192.0.2.7:1000", "192.0.2.7:1001"]),
-            (None, "::1", ["[::1]:1000", "[::1]:1001"]),
-            (Some("proxy.example.com".to_owned()), "0.0.0.0", ["proxy.example.com:1000", "proxy.example.com:1001"]),
+            (None, "[::1]", ["[::1]:1000", "[::1]:1001"]),
+            (name(None), "0.0.0.0", ["proxy.example.com:1000", "proxy.example.com:1001"]),
+            (name(Some(7)), "0.0.0.0", ["proxy.example.com:7", "proxy.example.com:7"]),
         ] {
-            let topology = Topology::new(advertise, members(), listen(ip));
+            let place = |port, name| Place { advertise: advertise.clone(), ..place(&format!("{ip}:{port}"), name) };
+            let topology =
+                Topology::new(vec![place(1000, Some(member("a:1", "a:1"))), place(1001, Some(member("b:2", "b:2")))]);
             let mut map = AddressMap::new(expected[1].into());
             map.add("a:1".into(), expected[0].into());
             map.add("b:2".into(), expected[1].into());
             assert_eq!(topology.addresses(1, local), map);
         }
+    }
+
+    #[test]
+    fn members_keep_their_places_learn_their_names_and_go() {
+        let topology = Topology::new(vec![
+            place("127.0.0.1:1000", Some(member("10.0.0.1:1", "10.0.0.1:1"))),
+            place("127.0.0.1:1001", Some(member("B:2", "b:2"))),
+        ]);
+        let newer = [member("c:3", "c:3"), member("b:2", "10.0.0.2:2"), member("a:1", "10.0.0.1:1")];
+        let changes = topology.follow(&newer);
+        assert_eq!(changes, Changes { vacated: vec![], homeless: vec![newer[0].clone()] });
+        assert_eq!(topology.members(), [newer[2].clone(), newer[1].clone()]);
+
+        assert_eq!(topology.settle(place("127.0.0.1:1002", Some(newer[0].clone()))), 2);
+        assert_eq!(topology.follow(&newer[..1]).vacated, [0, 1]);
+        assert_eq!((topology.dial(0), topology.dial(2)), (None, Some(newer[0].dial.clone())));
+        assert!(!topology.is_taken("127.0.0.1:1001".parse().unwrap()));
+        assert_eq!(topology.settle(place("127.0.0.1:1001", Some(newer[2].clone()))), 1);
+        let gone = member("10.0.0.1:1", "10.0.0.1:1");
+        assert_eq!(
+            topology.follow(std::slice::from_ref(&gone)).homeless,
+            [gone],
+            "a name is not forgotten for an address"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! Where the deployment is: the connection string as the official driver understands it, and one question to
-//! a server about its set.
+//! Where the deployment is: the connection string as the official driver understands it.
 //!
 //! Sessions' own connections are made here too. Who listens for which member is decided in
 //! [`super::topology`].
@@ -11,26 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mongodb::options::{ServerAddress, Tls};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::hello::Hello;
 use super::socket::{self, Stream};
 use super::tls::{TlsError, UpstreamTls, from_upstream};
-use crate::document::{Document, Value, Writer};
 use crate::service::connection::{self, ConnectionError};
 use crate::wire::compressed::{Compressor, Method};
-use crate::wire::op_msg::{self, Message};
-use crate::wire::{HEADER_LENGTH, Header};
 
 /// How long connecting may take: longer than a lost SYN's second try, shorter than any driver's patience.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a hello reply; real ones have a few thousand.
-const MAX_HELLO_LENGTH: usize = 1 << 20;
 const DEFAULT_PORT: u16 = 27017;
 
 /// A host and port to dial.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     pub host: String,
     pub port: u16,
@@ -57,14 +51,6 @@ pub enum UpstreamError {
     Tls(#[from] TlsError),
     #[error("the upstream connection string names a Unix socket; write host:port instead")]
     UnixSocket,
-}
-
-/// What one server says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Hello {
-    pub(super) me: Option<String>,
-    /// Members that hold data, as the set's configuration names them; empty unless it is a replica set.
-    pub(super) members: Vec<String>,
 }
 
 impl Upstream {
@@ -118,8 +104,7 @@ impl Upstream {
     /// As [`Self::connect`], and `InvalidData` for an answer that is none.
     pub(super) async fn hello(&self, address: &Address) -> io::Result<Hello> {
         let mut stream = self.connect(address).await?;
-        let answer = timeout(CONNECT_TIMEOUT, ask_hello(&mut stream)).await?;
-        answer.map_err(|error| match error.kind() {
+        Hello::ask(&mut stream, None, Duration::ZERO).await.map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => io::Error::new(error.kind(), self.unanswered()),
             _ => from_upstream(error),
         })
@@ -150,46 +135,6 @@ impl fmt::Display for Address {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
-}
-
-impl Hello {
-    fn parse(reply: &[u8]) -> io::Result<Self> {
-        let message = Message::parse(reply).map_err(invalid)?;
-        let body = Document::parse(message.body).map_err(invalid)?;
-        let text = |value: Value<'_>| value.as_str().map(str::to_owned);
-        let list =
-            |key| body.get(key).and_then(Value::as_array).into_iter().flat_map(Document::values).filter_map(text);
-        Ok(Self { me: body.get("me").and_then(text), members: list("hosts").chain(list("passives")).collect() })
-    }
-}
-
-async fn ask_hello(stream: &mut Stream) -> io::Result<Hello> {
-    stream.write_all(&hello_request()).await?;
-    stream.flush().await?;
-    let mut reply = vec![0; HEADER_LENGTH];
-    stream.read_exact(&mut reply).await?;
-    let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
-    if header.length > MAX_HELLO_LENGTH {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    reply.resize(header.length, 0);
-    stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
-    Hello::parse(&reply)
-}
-
-fn hello_request() -> Vec<u8> {
-    let mut request = op_msg::Writer::new(1, 0, 0, 128);
-    request.body(|out| {
-        Writer::document(out, |w| {
-            w.int32("hello", 1);
-            w.string("$db", "admin");
-        });
-    });
-    request.finish()
-}
-
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {

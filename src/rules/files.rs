@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::code::Code;
 use super::diagnostic::{Diagnostic, Place, Report};
 use super::rule::Pattern;
-use super::set::RuleSet;
+use super::set::{RuleSet, RuleSetHash};
 use super::source::{FileId, Source, Sources};
 use super::test_file::TestFiles;
 use super::yaml;
@@ -41,6 +41,17 @@ impl<P: Pattern> RuleSet<P> {
             reading.path(path);
         }
         Self::check(Sources::new(reading.sources), reading.found)
+    }
+
+    /// What [`RuleSet::hash`] of these files would be now, if they load: tells whether loading them again could
+    /// give another set.
+    #[must_use]
+    pub fn fingerprint(paths: &[PathBuf]) -> RuleSetHash {
+        let mut reading = Reading::default();
+        for path in paths {
+            reading.path(path);
+        }
+        RuleSetHash::of(&Sources::new(reading.sources))
     }
 }
 

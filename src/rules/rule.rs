@@ -30,6 +30,12 @@ pub trait Pattern: Sized + Send + Sync + 'static {
     /// Whether one rule speaks for a namespace, the most specific one, rather than all of them.
     fn exclusive(&self) -> bool;
 
+    /// Whether it judges what is sent to its namespaces. One that does not only names them, and is found by
+    /// [`RuleSet::naming`](super::RuleSet::naming) alone.
+    fn judges(&self) -> bool {
+        true
+    }
+
     /// The fields that no other rule on the same namespace may claim too.
     fn claims(&self) -> Vec<Claim>;
 

@@ -20,6 +20,8 @@ use super::source::{Source, Sources};
 pub struct RuleSet<P> {
     rules: Vec<Rule<P>>,
     index: Index,
+    /// Of the rules that judge nothing.
+    naming: Index,
     sources: Sources,
     warnings: Report,
     hash: RuleSetHash,
@@ -31,6 +33,7 @@ impl<P> Default for RuleSet<P> {
         Self {
             rules: Vec::new(),
             index: Index::default(),
+            naming: Index::default(),
             sources: Sources::default(),
             warnings: Report::default(),
             hash: RuleSetHash::of(&Sources::default()),
@@ -56,7 +59,8 @@ impl<P: Pattern> RuleSet<P> {
             return Err(report);
         }
         Ok(Self {
-            index: Index::new(speakers(&rules), namespaces(&rules)),
+            index: Index::new(speakers(&rules), namespaces(&rules, true)),
+            naming: Index::new(speakers(&rules), namespaces(&rules, false)),
             hash: RuleSetHash::of(&sources),
             warnings: report,
             sources,
@@ -71,7 +75,8 @@ impl<P: Pattern + Clone> RuleSet<P> {
     pub fn alone(&self, rule: &Rule<P>) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
         Self {
-            index: Index::new(speakers(&rules), namespaces(&rules)),
+            index: Index::new(speakers(&rules), namespaces(&rules, true)),
+            naming: Index::new(speakers(&rules), namespaces(&rules, false)),
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -90,6 +95,14 @@ impl<P> RuleSet<P> {
         Some(NamespaceRules { rules: &self.rules, found })
     }
 
+    /// The rules that name a namespace without judging what is sent to it; chosen and sorted as by
+    /// [`rules_for`](Self::rules_for).
+    #[must_use]
+    pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
+        let found = self.naming.find(database.as_ref(), collection.as_ref())?;
+        Some(NamespaceRules { rules: &self.rules, found })
+    }
+
     /// Whether a rule may be for a collection of this name in some database: sometimes yes
     /// without need, never no where there is one.
     #[inline]
@@ -98,7 +111,7 @@ impl<P> RuleSet<P> {
         self.index.may_concern_collection(collection.as_ref())
     }
 
-    /// Whether no rule takes part in anything: there are none, or all are disabled.
+    /// Whether no rule judges anything: there are none, or all are disabled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
@@ -167,7 +180,7 @@ impl<'s, P> NamespaceRules<'s, P> {
 pub struct RuleSetHash(pub u64);
 
 impl RuleSetHash {
-    fn of(sources: &Sources) -> Self {
+    pub(super) fn of(sources: &Sources) -> Self {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let mut add = |bytes: &[u8]| {
             for byte in bytes {
@@ -206,8 +219,12 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-fn namespaces<P: Pattern>(rules: &[Rule<P>]) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
-    let active = rules.iter().filter(|rule| rule.mode != Mode::Disabled);
+/// Of the rules that judge, or of those that do not.
+fn namespaces<P: Pattern>(
+    rules: &[Rule<P>],
+    judges: bool,
+) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
+    let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.judges() == judges);
     active.flat_map(|rule| {
         let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
         let further = rule.pattern.also_judges().into_iter().map(Cow::Owned);

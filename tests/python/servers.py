@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pymongo import MongoClient
 from pymongo.errors import ConnectionFailure
+from pymongo.read_preferences import Secondary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 60  # seconds; a server that needs longer is broken
@@ -62,19 +63,22 @@ class Process:
 
 
 class Mongod(Process):
-    """A replica set named rs0 of one member, with failpoints enabled.
+    """A member of a replica set named rs0, with failpoints enabled; `initiate`: of this one member.
 
     `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it.
     """
 
-    def __init__(self, cache=0.25):
+    def __init__(self, cache=0.25, initiate=True):
         self.cache = cache
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.uri = f"mongodb://{self.address}/?replicaSet=rs0"
         super().__init__("docward-mongod-", self._command, stdout=subprocess.DEVNULL)
         try:
-            self._initiate()
+            self._await_answer()
+            if not initiate:
+                return
+            self.initiate([{"_id": 0, "host": self.address}])
         except BaseException:
             self.close()
             raise
@@ -89,8 +93,25 @@ class Mongod(Process):
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
 
-    def _initiate(self):
-        member = {"_id": 0, "host": self.address}
+    def _await_answer(self):
+        deadline = time.monotonic() + PATIENCE
+        with MongoClient(
+            self.address, directConnection=True, serverSelectionTimeoutMS=500
+        ) as client:
+            while True:
+                try:
+                    return client.admin.command("ping")
+                except ConnectionFailure:
+                    if self.ended or time.monotonic() > deadline:
+                        self._fail()
+
+    def _fail(self):
+        log = (self.folder / "mongod.log").read_text().splitlines()
+        raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
+
+    def initiate(self, members, **settings):
+        """Makes a set of these members; waits until this one is its primary."""
+        configuration = {"_id": "rs0", "members": members, "settings": settings}
         initiated = False
         deadline = time.monotonic() + PATIENCE
         with MongoClient(
@@ -99,23 +120,77 @@ class Mongod(Process):
             while True:
                 try:
                     if not initiated:
-                        client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+                        client.admin.command("replSetInitiate", configuration)
                         initiated = True
                     if client.admin.command("hello")["isWritablePrimary"]:
                         return
                 except ConnectionFailure:
                     pass
                 if self.ended or time.monotonic() > deadline:
-                    log = (self.folder / "mongod.log").read_text().splitlines()
-                    raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
+                    self._fail()
                 time.sleep(0.02)
 
 
-class Docward(Process):
-    """`docward serve` before `upstream`, with one rule file of this content (none if empty)."""
+class ReplicaSet:
+    """A replica set named rs0 of several members; closed, they are killed."""
 
-    def __init__(self, executable, upstream, rules="", arguments=()):
+    def __init__(self, size=3):
+        self.members = []
+        try:
+            self.members += (Mongod(initiate=False) for _ in range(size))
+            configured = [{"_id": i, "host": m.address} for i, m in enumerate(self.members)]
+            self.members[0].initiate(
+                configured, electionTimeoutMillis=2000, heartbeatIntervalMillis=300
+            )
+            self.client = MongoClient(self.uri)
+            self.client.admin.command("ping", read_preference=Secondary())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def uri(self):
+        return f"mongodb://{','.join(m.address for m in self.members)}/?replicaSet=rs0"
+
+    def primary(self):
+        """The address of the primary; waits for one."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            hello = self.client.admin.command("hello")
+            if hello["isWritablePrimary"]:
+                return hello["me"]
+            time.sleep(0.02)
+        raise RuntimeError("no primary")
+
+    def step_down(self):
+        """Has the primary step down and waits for another one."""
+        before = self.primary()
+        with MongoClient(before, directConnection=True) as client:
+            client.admin.command("replSetStepDown", 30, secondaryCatchUpPeriodSecs=10)
+        deadline = time.monotonic() + PATIENCE
+        while self.primary() == before:
+            assert time.monotonic() < deadline, "no other primary"
+            time.sleep(0.05)
+        with MongoClient(before, directConnection=True) as client:
+            client.admin.command("replSetFreeze", 0)
+        return self.primary()
+
+    def close(self):
+        if hasattr(self, "client"):
+            self.client.close()
+        for member in self.members:
+            member.close()
+
+
+class Docward(Process):
+    """`docward serve` before `upstream`, with one rule file of this content (none if empty).
+
+    It prints `listeners` lines; `address` is the first, `addresses` are all.
+    """
+
+    def __init__(self, executable, upstream, rules="", arguments=(), listeners=1):
         self.executable = executable
+        self.listeners = listeners
         self.upstream = upstream
         self.rules = rules
         self.arguments = arguments
@@ -131,7 +206,8 @@ class Docward(Process):
         try:
             self._logger = threading.Thread(target=self._collect_log, daemon=True)
             self._logger.start()
-            self.address = self._await_listening()
+            self.addresses = self._await_listening()
+            self.address = self.addresses[0]
         except BaseException:
             self.close()
             raise
@@ -154,9 +230,12 @@ class Docward(Process):
         alarm = threading.Timer(PATIENCE, self.child.kill)
         alarm.start()
         try:
+            addresses = []
             for line in self.child.stdout:
                 if line.startswith("listening on "):
-                    return line.removeprefix("listening on ").strip()
+                    addresses.append(line.split()[2])
+                if len(addresses) == self.listeners:
+                    return addresses
         finally:
             alarm.cancel()
         self._logger.join()

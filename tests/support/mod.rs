@@ -16,4 +16,5 @@ pub mod process;
 pub mod proxy;
 pub mod random;
 pub mod raw;
+pub mod replica_set;
 pub mod scripted;

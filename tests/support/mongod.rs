@@ -48,6 +48,11 @@ impl Mongod {
         mongod
     }
 
+    /// Starts a mongod that belongs to a set named `rs0` and is not in its configuration yet; see `replica_set`.
+    pub fn start_member() -> Mongod {
+        (0..5).find_map(|_| Mongod::launch(Kind::ReplicaSet, &[])).expect("mongod did not start five times")
+    }
+
     /// The replica set shared by all tests of this process. Use a `fresh_database`, and do
     /// not kill it or leave failpoints on.
     pub fn shared() -> &'static Mongod {
@@ -96,6 +101,11 @@ impl Mongod {
         raw::Client::connect(&self.address()).command(database, command)
     }
 
+    /// Sends a signal by its name without SIG: `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     /// SIGKILL, as when the machine fails.
     pub fn kill(&mut self) {
         self.process.kill();
@@ -109,13 +119,18 @@ impl Mongod {
 
     /// Starts it again on the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
+        self.restart_member();
+        if self.kind == Kind::ReplicaSet {
+            self.await_primary();
+        }
+    }
+
+    /// The same for a member of a larger set, which need not become primary.
+    pub fn restart_member(&mut self) {
         self.process.kill();
         self.process =
             Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
-        if self.kind == Kind::ReplicaSet {
-            self.await_primary();
-        }
     }
 
     fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {

@@ -23,6 +23,21 @@ pub fn free_port() -> u16 {
     probe.local_addr().unwrap().port()
 }
 
+/// The local TCP ports of a process, as Linux tells them (IPv4 only).
+pub fn local_ports(pid: u32) -> Vec<u16> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+    let inode = |link: PathBuf| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    let inodes: Vec<String> = links.filter_map(inode).collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |row: &str| {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let ours = inodes.iter().any(|inode| inode == columns[9]);
+        ours.then(|| u16::from_str_radix(columns[1].rsplit_once(':').unwrap().1, 16).unwrap())
+    };
+    table.lines().skip(1).filter_map(port).collect()
+}
+
 /// Asks `probe` every few milliseconds until it gives an answer or time is up.
 pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;

@@ -1,6 +1,8 @@
 //! A running docward: `Docward::start(&mongod, rules)` for most tests, `Docward::before`
 //! for those that choose the flags. Its log is printed when the test fails.
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -16,6 +18,7 @@ pub struct Docward {
     folder: TempDir,
     log: Lines,
     addresses: Vec<String>,
+    query_address: Option<String>,
 }
 
 /// How to start a docward.
@@ -24,10 +27,11 @@ pub struct Builder {
     rules: Vec<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    listen: String,
+    listen: Option<String>,
     listeners: usize,
     /// Of open files; the system's when it is not set.
     file_limit: Option<u32>,
+    passed: Option<TcpListener>,
     folder: TempDir,
 }
 
@@ -44,9 +48,10 @@ impl Docward {
             rules: Vec::new(),
             arguments: Vec::new(),
             environment: Vec::new(),
-            listen: "127.0.0.1:0".to_owned(),
+            listen: Some("127.0.0.1:0".to_owned()),
             listeners: 1,
             file_limit: None,
+            passed: None,
             folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
     }
@@ -59,6 +64,11 @@ impl Docward {
     /// `HOST:PORT` of every listener, in the order they were printed.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// `HOST:PORT` of the query listener; panics without one.
+    pub fn query_address(&self) -> String {
+        self.query_address.clone().expect("this docward has no query listener")
     }
 
     /// The connection string an application would use: only an address.
@@ -80,6 +90,13 @@ impl Docward {
         self.folder.path().join("rules.yaml")
     }
 
+    /// Replaces that file's content at once, as a careful editor does.
+    pub fn rewrite_rules(&self, yaml: &str) {
+        let new = self.folder.path().join(".rules.yaml.new");
+        std::fs::write(&new, yaml).unwrap();
+        std::fs::rename(&new, self.rules_file()).unwrap();
+    }
+
     /// All lines of its log (stderr) so far.
     pub fn log(&self) -> Vec<String> {
         self.log.all()
@@ -99,6 +116,11 @@ impl Docward {
     /// SIGKILL, as when the machine fails.
     pub fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
     }
 
     /// SIGTERM, and waits until it has ended by itself.
@@ -158,11 +180,26 @@ impl Builder {
     /// Where to listen instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Builder {
-        address.clone_into(&mut self.listen);
+        self.listen = Some(address.to_owned());
         self
     }
 
-    /// How many listeners to wait for; one unless told otherwise.
+    /// Passes a listening socket as systemd does (`LISTEN_FDS`), to be listened on in the place of a new one.
+    #[must_use]
+    pub fn passing(mut self, socket: &TcpListener) -> Builder {
+        self.listen = Some(socket.local_addr().unwrap().to_string());
+        self.passed = Some(socket.try_clone().unwrap());
+        self
+    }
+
+    /// No `--listen`: the addresses are in a configuration file.
+    #[must_use]
+    pub fn without_listen(mut self) -> Builder {
+        self.listen = None;
+        self
+    }
+
+    /// How many listeners to wait for, the query listener included; one unless told otherwise.
     #[must_use]
     pub fn listeners(mut self, count: usize) -> Builder {
         self.listeners = count;
@@ -196,27 +233,39 @@ impl Builder {
             log.wait_for("\0", 1, PATIENCE); // no line has it: waits for the end of the log
             return Err(log.all().join("\n"));
         }
-        let address = |line: String| line.replacen(prefix, "", 1).trim().to_owned();
-        Ok(Docward { process, folder: self.folder, log, addresses: lines.into_iter().map(address).collect() })
+        let queries = " for queries";
+        let address = |line: &String| line.replacen(prefix, "", 1).replacen(queries, "", 1).trim().to_owned();
+        let (query_lines, lines): (Vec<String>, Vec<String>) =
+            lines.into_iter().partition(|line| line.ends_with(queries));
+        let query_address = query_lines.first().map(address);
+        let addresses = lines.iter().map(address).collect();
+        Ok(Docward { process, folder: self.folder, log, addresses, query_address })
     }
 
     fn command(&self) -> Command {
         let executable = env!("CARGO_BIN_EXE_docward");
-        let mut command = match self.file_limit {
+        let script = match (&self.passed, self.file_limit) {
+            (None, None) => None,
+            (Some(_), _) => Some("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"".to_owned()),
+            (None, Some(count)) => Some(format!("ulimit -n {count} && exec \"$0\" \"$@\"")),
+        };
+        let mut command = match script {
             None => Command::new(executable),
-            Some(count) => {
+            Some(script) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -n {count} && exec \"$0\" \"$@\""), executable]);
+                shell.args(["-c", &script, executable]);
                 shell
             }
         };
+        let stdin =
+            self.passed.as_ref().map_or_else(Stdio::null, |socket| OwnedFd::from(socket.try_clone().unwrap()).into());
         command
             .arg("serve")
-            .args(["--listen", &self.listen])
+            .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         for path in &self.rules {

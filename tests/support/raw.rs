@@ -86,6 +86,14 @@ impl Client {
         self.exchange(&Message::new(command)).body().clone()
     }
 
+    /// The reply's body; `None` when the connection fails or none comes in time.
+    pub fn try_command(&mut self, database: &str, mut command: Document, timeout: Duration) -> Option<Document> {
+        command.insert("$db", database);
+        self.last_request_id += 1;
+        self.try_send_bytes(&Message::new(command).to_frame(self.last_request_id, 0).to_bytes()).ok()?;
+        Some(Message::parse(&self.receive_within(timeout).ok()??).body().clone())
+    }
+
     /// True when the other side closes without sending anything more; panics on a frame.
     pub fn closes_within(&mut self, timeout: Duration) -> bool {
         match self.receive_within(timeout) {

@@ -12,12 +12,13 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
-use crate::engine::{Input, Now, Observation, Step, Triage};
+use crate::engine::{Admission, Entrance, Input, Now, Observation, Step, Triage};
+use crate::proxy::door::{Behind, Closing};
 use crate::proxy::limits::{LimitSettings, Patience};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
 use crate::proxy::session;
-use crate::proxy::topology::{Member, Topology};
+use crate::proxy::topology::{Member, Place, Topology};
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
 use crate::wire::OpCode;
@@ -38,7 +39,7 @@ struct ScriptedPlan<'p>(&'p [u8]);
 impl Policy for Script {
     type Plan<'p> = ScriptedPlan<'p>;
 
-    fn triage(&self, head: &[u8]) -> Triage {
+    fn triage(&self, head: &[u8], _: &Entrance) -> Triage {
         let Some(content) = head.get(20) else { return Triage::More };
         match content {
             0 => Triage::Hello,
@@ -47,8 +48,16 @@ impl Policy for Script {
         }
     }
 
+    fn admit(&self, _: &[u8], _: &Entrance) -> Admission {
+        Admission::Original
+    }
+
     fn plan<'p>(&'p self, frame: &'p [u8], _: Now) -> ScriptedPlan<'p> {
         ScriptedPlan(frame)
+    }
+
+    fn max_staleness(&self) -> Option<Duration> {
+        None
     }
 }
 
@@ -116,9 +125,12 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
 {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
+    let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let door = Door {
-        index: 0,
-        topology: Arc::new(Topology::new(None, vec![member], vec!["127.0.0.1:27018".parse().unwrap()])),
+        behind: Behind::Member { place: 0, closing: Arc::default() },
+        topology: Arc::new(Topology::new(vec![place])),
+        transactions: Arc::default(),
+        hurry: Arc::default(),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
@@ -131,11 +143,11 @@ fn patience() -> Patience {
     Patience::new(&LimitSettings::default(), tokio::time::Instant::now())
 }
 
-/// Both far ends of a running session; true sent to `shutdown` drains it.
+/// Both far ends of a running session; a word to `shutdown` drains it.
 struct Ends {
     client: DuplexStream,
     upstream: DuplexStream,
-    shutdown: watch::Sender<bool>,
+    shutdown: watch::Sender<Closing>,
     session: JoinHandle<()>,
 }
 
@@ -146,7 +158,7 @@ fn start(pipe: usize) -> Ends {
 fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (client, near_client) = duplex(pipe);
     let (upstream, near_upstream) = duplex(pipe);
-    let (shutdown, receiver) = watch::channel(false);
+    let (shutdown, receiver) = watch::channel(Closing::Open);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
         session::run(relay(near_client, near_upstream, compressors), receiver, patience()).await;
@@ -363,7 +375,7 @@ async fn an_idle_session_is_small() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
     };
-    let (_shutdown, receiver) = watch::channel(false);
+    let (_shutdown, receiver) = watch::channel(Closing::Open);
     let session = session::run(relay(stream().await, stream().await, None), receiver, patience());
     let size = size_of_val(&session);
     assert!(size < 1536, "a session's task has {size} bytes");
@@ -440,19 +452,46 @@ async fn a_stream_out_of_step_is_closed_behind_what_was_in_step() {
 async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
     let idle = start(64 * 1024);
     let mut monitor = start(64 * 1024);
-    monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &doc! {"hello": 1})).await.unwrap();
+    let awaiting = doc! {"hello": 1, "topologyVersion": {"counter": 1_i64}, "maxAwaitTimeMS": 10_000};
+    monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &awaiting)).await.unwrap();
     read_frame(&mut monitor.upstream).await;
     for mut ends in [idle, monitor] {
-        ends.shutdown.send_replace(true);
+        ends.shutdown.send_replace(Closing::WhenIdle);
         timeout(SOON, ends.session).await.expect("an idle session should end").unwrap();
         assert!(rest_of(&mut ends.client).await.is_empty());
     }
     let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
     client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
     read_frame(&mut upstream).await;
-    shutdown.send_replace(true);
+    shutdown.send_replace(Closing::WhenIdle);
     assert_silent(&mut client).await;
     upstream.write_all(&frame(50, 1, 0, b"y")).await.unwrap();
     assert_eq!(rest_of(&mut client).await, frame(50, 1, 0, b"y"));
+    timeout(SOON, session).await.expect("the session should end").unwrap();
+}
+
+/// A driver that has just connected is no monitor, though all it waits for is a hello.
+#[tokio::test]
+async fn draining_lets_a_handshake_finish() {
+    let Ends { mut client, mut upstream, shutdown, .. } = start(64 * 1024);
+    client.write_all(&hello(1, 0, 0, &doc! {"hello": 1})).await.unwrap();
+    read_frame(&mut upstream).await;
+    shutdown.send_replace(Closing::WhenIdle);
+    assert!(timeout(Duration::from_secs(2), client.read_u8()).await.is_err());
+    upstream.write_all(&hello(50, 1, 0, &doc! {"ok": 1})).await.unwrap();
+    read_frame(&mut client).await;
+    client.write_all(&frame(2, 0, 0, b"x")).await.unwrap();
+    assert_eq!(read_frame(&mut upstream).await, frame(2, 0, 0, b"x"));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_server_that_will_not_answer_is_not_kept_waiting() {
+    let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
+    client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
+    read_frame(&mut upstream).await;
+    shutdown.send_replace(Closing::WhenIdle);
+    assert_silent(&mut client).await;
+    shutdown.send_replace(Closing::Now);
+    assert!(rest_of(&mut client).await.is_empty());
     timeout(SOON, session).await.expect("the session should end").unwrap();
 }

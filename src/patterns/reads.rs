@@ -1,0 +1,74 @@
+//! `reads`: collections that the query listener reads away from the primary.
+//!
+//! A rule of this pattern judges nothing, on no listener. It names what may be read at the query listener, and how
+//! far behind the primary the secondary there may be. Who may send what there: `crate::engine::queries`.
+
+use std::time::Duration;
+
+use super::{Concern, Judge, Pattern, Phase, RuleSet};
+use crate::command::{Namespace, StatementKind};
+use crate::rules::{Code, MapReader, Mode};
+
+/// What applies where a rule says nothing: the shortest that MongoDB's drivers allow.
+const STALENESS: Duration = Duration::from_secs(90);
+/// Shorter cannot be told: a primary without writes moves its last write on every ten seconds only, and members are
+/// asked for theirs every two.
+const SHORTEST_STALENESS: Duration = Duration::from_secs(15);
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Reads {
+    max_staleness: Duration,
+}
+
+impl Judge for Reads {
+    fn name(&self) -> &'static str {
+        "reads"
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Reads
+    }
+
+    fn exclusive(&self) -> bool {
+        true
+    }
+
+    fn judges(&self) -> bool {
+        false
+    }
+
+    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
+        Concern::Nothing
+    }
+}
+
+impl Reads {
+    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        reader.choice("prefer", &[("secondary", ())]);
+        let Some(written) = reader.duration("max_staleness") else { return Some(Self { max_staleness: STALENESS }) };
+        if written.value < SHORTEST_STALENESS {
+            let message = format!("`max_staleness` must be at least {}s", SHORTEST_STALENESS.as_secs());
+            reader.context().error(Code::InvalidValue, written.span, message);
+            return None;
+        }
+        Some(Self { max_staleness: written.value })
+    }
+}
+
+/// Whether an enforced rule lets the query listener read this collection.
+pub fn names(rules: &RuleSet, namespace: Namespace<'_>) -> bool {
+    let found = rules.naming(namespace.database, namespace.collection);
+    found.is_some_and(|found| found.iter().any(|rule| rule.mode == Mode::Enforce))
+}
+
+/// The shortest that any enforced rule allows: one secondary serves all collections of a connection. `None`
+/// without a rule.
+pub fn max_staleness(rules: &RuleSet) -> Option<Duration> {
+    let enforced = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce);
+    let allowed = enforced.filter_map(|rule| match &rule.pattern {
+        Pattern::Reads(reads) => Some(reads.max_staleness),
+        _ => None,
+    });
+    allowed.min()
+}

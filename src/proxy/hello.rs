@@ -1,0 +1,134 @@
+//! One question to a server: who it is, and who is in its set. What the answers mean is up to
+//! [`super::membership`].
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::upstream::CONNECT_TIMEOUT;
+use crate::document::{Document, Kind, Value, Writer};
+use crate::wire::op_msg::{self, Message};
+use crate::wire::{HEADER_LENGTH, Header};
+
+/// Bytes of a hello reply; real ones have a few thousand.
+const MAX_HELLO_LENGTH: usize = 1 << 20;
+
+/// What one server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) me: Option<String>,
+    /// Members that hold data, as the set's configuration names them; empty unless it is a replica set.
+    pub(super) members: Vec<String>,
+    pub(super) role: Role,
+    /// `setVersion`.
+    pub(super) set_version: i64,
+    /// `electionId`, of a primary.
+    pub(super) election: Option<[u8; 12]>,
+    /// `lastWrite.lastWriteDate`, in milliseconds since 1970 UTC by the clock of whoever was primary.
+    pub(super) last_write: Option<i64>,
+    /// As BSON; with it the server can be asked to answer when it has changed.
+    pub(super) topology_version: Option<Vec<u8>>,
+}
+
+/// What a server is at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    Primary,
+    Secondary,
+    /// A standalone or a mongos.
+    Alone,
+    /// It starts, recovers, arbitrates or was removed: nothing for queries.
+    #[default]
+    Other,
+}
+
+impl Hello {
+    /// Asks the server who it is; with `topology_version`, when it has another or after `await_for`.
+    ///
+    /// # Errors
+    /// The socket's, `TimedOut`, or `InvalidData` for an answer that is none.
+    pub(super) async fn ask<S>(stream: &mut S, topology_version: Option<&[u8]>, await_for: Duration) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        timeout(CONNECT_TIMEOUT + await_for, async {
+            stream.write_all(&hello_request(topology_version, await_for)).await?;
+            stream.flush().await?;
+            let mut reply = vec![0; HEADER_LENGTH];
+            stream.read_exact(&mut reply).await?;
+            let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
+            if header.length > MAX_HELLO_LENGTH {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            reply.resize(header.length, 0);
+            stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
+            Hello::parse(&reply)
+        })
+        .await?
+    }
+
+    /// Newer views of a set compare greater: a primary's over a secondary's, and as the driver specification
+    /// "Server Discovery And Monitoring" compares primaries.
+    pub(super) fn rank(&self) -> (bool, Option<[u8; 12]>, i64) {
+        let primary = self.role == Role::Primary;
+        (primary, self.election.filter(|_| primary), self.set_version)
+    }
+
+    fn parse(reply: &[u8]) -> io::Result<Self> {
+        let message = Message::parse(reply).map_err(invalid)?;
+        let body = Document::parse(message.body).map_err(invalid)?;
+        let text = |value: Value<'_>| value.as_str().map(str::to_owned);
+        let list =
+            |key| body.get(key).and_then(Value::as_array).into_iter().flat_map(Document::values).filter_map(text);
+        let last_write = body.get("lastWrite").and_then(Value::as_document);
+        Ok(Self {
+            me: body.get("me").and_then(text),
+            members: list("hosts").chain(list("passives")).collect(),
+            role: Role::of(body),
+            set_version: body.get("setVersion").and_then(Value::as_integer).unwrap_or(0),
+            election: body
+                .get("electionId")
+                .filter(|id| id.kind == Kind::ObjectId)
+                .and_then(|id| id.bytes.try_into().ok()),
+            last_write: last_write.and_then(|write| write.get("lastWriteDate")).and_then(Value::as_raw_i64),
+            topology_version: body
+                .get("topologyVersion")
+                .and_then(Value::as_document)
+                .map(|version| version.as_bytes().to_vec()),
+        })
+    }
+}
+
+impl Role {
+    fn of(hello: Document<'_>) -> Self {
+        let is = |key| hello.get(key).and_then(Value::as_bool) == Some(true);
+        match (hello.get("setName").is_some(), is("isWritablePrimary"), is("secondary")) {
+            (false, true, _) => Self::Alone,
+            (true, true, _) => Self::Primary,
+            // A delayed or hidden member says so, and no driver would choose it.
+            (true, _, true) if !is("hidden") => Self::Secondary,
+            _ => Self::Other,
+        }
+    }
+}
+
+fn hello_request(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {
+    let mut request = op_msg::Writer::new(1, 0, 0, 192);
+    request.body(|out| {
+        Writer::document(out, |w| {
+            w.int32("hello", 1);
+            if let Some(version) = topology_version {
+                w.value("topologyVersion", Value { kind: Kind::Document, bytes: version });
+                w.integer("maxAwaitTimeMS", i64::try_from(await_for.as_millis()).unwrap_or(i64::MAX));
+            }
+            w.string("$db", "admin");
+        });
+    });
+    request.finish()
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,270 @@
+//! What the servers last said of themselves → who the members are, and which of them may answer queries.
+//!
+//! Nothing is remembered beyond each server's last answer: who comes back with an old view loses against any newer
+//! one that is still to be heard, and is right when there is none. No sockets; [`super::monitor`] asks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::hello::{Hello, Role};
+use super::monitor::{HEARTBEAT, ask_once};
+use super::topology::Member;
+use super::upstream::{Address, Upstream};
+
+/// One server's answer, or `None` for its silence.
+#[derive(Debug, Clone)]
+pub(super) struct Sighting {
+    pub(super) address: Address,
+    pub(super) hello: Option<Hello>,
+    pub(super) at: Instant,
+}
+
+/// The last sighting of every server.
+#[derive(Debug)]
+pub(super) struct Membership {
+    upstream: Arc<Upstream>,
+    seen: HashMap<Address, Sighting>,
+    /// Somebody was in a set once: a server that says nothing of one is not the whole deployment then.
+    is_set: bool,
+}
+
+impl Membership {
+    /// Asks everybody the connection string names.
+    pub(super) async fn discover(upstream: Arc<Upstream>) -> Self {
+        let mut this = Self::new(upstream);
+        let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
+        for sighting in join_all(asked).await {
+            this.note(sighting);
+        }
+        this
+    }
+
+    fn new(upstream: Arc<Upstream>) -> Self {
+        Self { upstream, seen: HashMap::new(), is_set: false }
+    }
+
+    pub(super) fn note(&mut self, sighting: Sighting) {
+        let answers = sighting.hello.is_some();
+        self.is_set |= sighting.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
+        let address = sighting.address.clone();
+        let before = self.seen.insert(address.clone(), sighting);
+        match before.map(|before| before.hello.is_some()) {
+            None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer"),
+            Some(false) if answers => tracing::info!("upstream {address} answers"),
+            _ => {}
+        }
+    }
+
+    /// The members, one per seed unless the seeds belong to a replica set. `None`: nobody is there to tell.
+    pub(super) fn members(&self) -> Option<Vec<Member>> {
+        match self.newest() {
+            Some(_) if self.upstream.direct => Some(self.by_seed()),
+            Some(newest) => Some(newest.members.iter().filter_map(|name| self.member(name)).collect()),
+            None if self.is_set => None,
+            None => self.seeds().iter().any(|seed| self.hello(seed).is_some()).then(|| self.by_seed()),
+        }
+    }
+
+    /// One member per seed, named as far as that is known.
+    pub(super) fn by_seed(&self) -> Vec<Member> {
+        let member = |seed: &Address| {
+            let name = self.hello(seed).and_then(|hello| hello.me.clone());
+            Member { dial: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
+        };
+        self.seeds().iter().map(member).collect()
+    }
+
+    /// Whom to ask: the members, and whoever the connection string names and is none of them.
+    pub(super) fn to_be_asked(&self, members: &[Member]) -> Vec<Address> {
+        let mut addresses: Vec<Address> = members.iter().map(|member| member.dial.clone()).collect();
+        let others: Vec<Address> = self.seeds().iter().filter(|seed| !addresses.contains(seed)).cloned().collect();
+        addresses.extend(others);
+        addresses
+    }
+
+    /// Who may answer queries: the secondaries that are fresh enough, without one the primary; of a deployment
+    /// that is no set, everybody.
+    pub(super) fn for_queries(&self, members: &[Member], max_staleness: Option<Duration>) -> Vec<Address> {
+        let answering: Vec<(&Member, &Sighting, &Hello)> = members
+            .iter()
+            .filter_map(|member| self.seen.get(&member.dial).map(|sighting| (member, sighting)))
+            .filter_map(|(member, sighting)| Some((member, sighting, sighting.hello.as_ref()?)))
+            .collect();
+        let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
+        let dials =
+            |found: Vec<&(&Member, &Sighting, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
+        let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
+        let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
+        let fresh: Vec<_> = of_role(Role::Secondary)
+            .filter(|(_, sighting, hello)| {
+                let behind =
+                    staleness((sighting, hello), primary.map(|(_, sighting, hello)| (*sighting, *hello)), newest);
+                max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind <= allowed))
+            })
+            .collect();
+        if !fresh.is_empty() {
+            return dials(fresh);
+        }
+        let others = of_role(Role::Alone).collect::<Vec<_>>();
+        dials(primary.map_or(others, |primary| vec![primary]))
+    }
+
+    /// Whether a server answered when it was asked last.
+    pub(super) fn answers(&self, address: &Address) -> bool {
+        self.hello(address).is_some()
+    }
+
+    /// What the newest view of the set says.
+    fn newest(&self) -> Option<&Hello> {
+        let hellos = self.seen.values().filter_map(|sighting| sighting.hello.as_ref());
+        hellos.filter(|hello| !hello.members.is_empty()).max_by_key(|hello| hello.rank())
+    }
+
+    /// Dialled at the seed that said to be it, else by the name the set knows it by.
+    fn member(&self, name: &str) -> Option<Member> {
+        let is_it = |seed: &&Address| {
+            let me = self.hello(seed).and_then(|hello| hello.me.as_deref());
+            me.is_some_and(|me| me.eq_ignore_ascii_case(name))
+        };
+        let dial = self.seeds().iter().find(is_it).cloned().or_else(|| Address::parse(name))?;
+        Some(Member { dial, name: name.to_owned() })
+    }
+
+    fn seeds(&self) -> &[Address] {
+        let seeds = &self.upstream.seeds;
+        if self.upstream.direct { seeds.get(..1).unwrap_or_default() } else { seeds }
+    }
+
+    fn hello(&self, address: &Address) -> Option<&Hello> {
+        self.seen.get(address)?.hello.as_ref()
+    }
+}
+
+/// How far a secondary is behind, as the driver specification "Max Staleness" estimates it; `None` when it does
+/// not say what it wrote last. `newest` is the latest write of any secondary.
+fn staleness(
+    secondary: (&Sighting, &Hello),
+    primary: Option<(&Sighting, &Hello)>,
+    newest: Option<i64>,
+) -> Option<Duration> {
+    let (sighting, hello) = secondary;
+    let last_write = hello.last_write?;
+    let milliseconds = match primary.and_then(|(sighting, hello)| Some((sighting, hello.last_write?))) {
+        Some((primary, primary_write)) => {
+            let later = sighting.at.saturating_duration_since(primary.at).as_millis() as i64;
+            let earlier = primary.at.saturating_duration_since(sighting.at).as_millis() as i64;
+            later.saturating_sub(earlier).saturating_add(primary_write.saturating_sub(last_write))
+        }
+        None => newest?.saturating_sub(last_write),
+    };
+    Some(Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0)) + HEARTBEAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(name: &str) -> Address {
+        Address::parse(name).unwrap()
+    }
+
+    fn hello(me: &str, members: &[&str]) -> Hello {
+        let members = members.iter().map(|member| (*member).to_owned()).collect();
+        Hello { me: Some(me.into()), members, role: Role::Secondary, ..Hello::default() }
+    }
+
+    fn membership(seeds: &[&str], direct: bool, answers: &[(&str, Option<Hello>)]) -> Membership {
+        let upstream =
+            Upstream { seeds: seeds.iter().map(|seed| address(seed)).collect(), direct, compressors: None, tls: None };
+        let mut membership = Membership::new(Arc::new(upstream));
+        for (from, hello) in answers {
+            membership.note(Sighting { address: address(from), hello: hello.clone(), at: Instant::now() });
+        }
+        membership
+    }
+
+    fn dialled(members: Option<Vec<Member>>) -> Vec<(String, String)> {
+        members.unwrap().into_iter().map(|member| (member.name, member.dial.to_string())).collect()
+    }
+
+    #[test]
+    fn the_members_of_a_set_are_dialled_at_the_seed_that_is_them() {
+        let answers = [("10.0.0.1:1", Some(hello("a:1", &["a:1", "b:2"]))), ("x:9", None)];
+        let expected = [("a:1".into(), "10.0.0.1:1".into()), ("b:2".into(), "b:2".into())];
+        assert_eq!(dialled(membership(&["10.0.0.1:1", "x:9"], false, &answers).members()), expected);
+        assert_eq!(dialled(membership(&["10.0.0.1:1"], true, &answers[..1]).members()), expected[..1]);
+    }
+
+    #[test]
+    fn without_a_set_every_seed_is_one_member() {
+        let alone = Hello { role: Role::Alone, ..Hello::default() };
+        let seeds = [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())];
+        assert_eq!(
+            dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(alone))]).members()),
+            seeds
+        );
+    }
+
+    #[test]
+    fn nobody_is_forgotten_because_nobody_answers() {
+        let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
+        for hello in [None, Some(Hello::default())] {
+            membership.note(Sighting { address: address("a:1"), hello, at: Instant::now() });
+            assert_eq!(membership.members(), None);
+        }
+    }
+
+    #[test]
+    fn the_newest_view_counts() {
+        let version = |hello: Hello, set_version, election: Option<u8>| Hello {
+            set_version,
+            election: election.map(|term| [term; 12]),
+            role: if election.is_some() { Role::Primary } else { Role::Secondary },
+            ..hello
+        };
+        let stopped = version(hello("a:1", &["a:1", "b:1"]), 9, Some(1));
+        let elected = version(hello("b:1", &["b:1", "c:1"]), 8, Some(2));
+        let behind = version(hello("c:1", &["a:1", "c:1"]), 7, None);
+        let ahead = version(hello("c:1", &["c:1"]), 10, None);
+        for (answers, expected) in [
+            (vec![("a:1", Some(stopped.clone())), ("c:1", Some(behind.clone()))], "a:1 b:1"),
+            (vec![("a:1", Some(stopped.clone())), ("b:1", Some(elected.clone()))], "b:1 c:1"),
+            (vec![("c:1", Some(behind)), ("d:1", Some(ahead))], "c:1"),
+        ] {
+            let members = membership(&["a:1"], false, &answers).members().unwrap();
+            assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn queries_go_to_secondaries_that_are_fresh_enough() {
+        let start = Instant::now();
+        let seconds = Duration::from_secs;
+        let member = |name: &str| Member { dial: address(name), name: name.into() };
+        let members = ["p:1", "s:1", "t:1"].map(member);
+        let check = |answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
+            let mut membership = membership(&["p:1"], false, &[]);
+            for (name, role, last_write, after) in answers {
+                let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
+                membership.note(Sighting { address: address(name), hello: Some(hello), at: start + seconds(*after) });
+            }
+            let chosen = membership.for_queries(&members, allowed.map(seconds));
+            let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
+            assert_eq!(chosen.join(" "), expected, "{answers:?}");
+        };
+        let (primary, secondary) = (Role::Primary, Role::Secondary);
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 0, 0)], Some(90), "p");
+        // What was seen later may be older by as much.
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 0)], Some(90), "s");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 1)], Some(90), "p");
+        check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
+        check(&[("p:1", Role::Alone, 0, 0)], Some(90), "p");
+        check(&[("s:1", Role::Other, 100, 0)], Some(90), "");
+    }
+}

@@ -1,0 +1,93 @@
+//! The transactions that are open through this process, so that a drain can wait for them.
+//!
+//! Counted for the process and not for a connection: drivers continue a transaction on any connection of theirs.
+//! A message outside transactions costs a walk over its field names and no lock.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::engine::{Transaction, TransactionId, transaction};
+
+/// The server ends a transaction after so long (`transactionLifetimeLimitSeconds`), whoever has forgotten it.
+const LIFETIME: Duration = Duration::from_secs(60);
+/// Time for the answer to a transaction's last message, and for what its client does next: a driver whose monitor's
+/// connection closes just when an operation is about to take one from its pool fails that operation.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Open ones at which those that are over by their age are looked for.
+const SWEEP_AT: usize = 4096;
+
+/// What is open, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Transactions {
+    open: Mutex<Open>,
+    ended: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    since: HashMap<TransactionId, Instant>,
+    /// Size at which to sweep next: twice what the last sweep left, so that sweeps stay rare.
+    sweep_at: usize,
+}
+
+impl Transactions {
+    /// Notes what a message does; `head` are its first bytes.
+    pub(super) fn note(&self, head: &[u8]) {
+        match transaction(head) {
+            None => {}
+            Some(Transaction::Begins(id)) => self.lock().begin(id),
+            Some(Transaction::Ends(id)) => {
+                self.lock().since.remove(&id);
+                self.ended.notify_waiters();
+            }
+        }
+    }
+
+    /// Waits until all that are open now have ended; later ones are not waited for.
+    pub(super) async fn ended(&self) {
+        let mut waited_for: HashSet<TransactionId> = {
+            let mut open = self.lock();
+            open.sweep();
+            open.since.keys().copied().collect()
+        };
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            // Before the look: what ends in between must not be missed.
+            ended.as_mut().enable();
+            self.keep_open(&mut waited_for);
+            if waited_for.is_empty() {
+                return;
+            }
+            ended.await;
+            sleep(SETTLE).await;
+        }
+    }
+
+    fn keep_open(&self, transactions: &mut HashSet<TransactionId>) {
+        let open = self.lock();
+        transactions.retain(|id| open.since.contains_key(id));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn begin(&mut self, id: TransactionId) {
+        self.since.insert(id, Instant::now());
+        if self.since.len() >= self.sweep_at.max(SWEEP_AT) {
+            self.sweep();
+            self.sweep_at = 2 * self.since.len();
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.since.retain(|_, since| since.elapsed() < LIFETIME);
+    }
+}

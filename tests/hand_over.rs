@@ -1,0 +1,265 @@
+//! docward's end while clients are at work: another process takes over the port and no operation fails; without one,
+//! transactions and running operations get their time.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
+use support::driver::scaled;
+use support::frame::{EXHAUST_ALLOWED, Message};
+use support::mongod::Mongod;
+use support::process::{PATIENCE, free_port, poll};
+use support::proxy::Docward;
+use support::raw::Client;
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - name: numbered
+    namespace: "*.numbered"
+    sequence: { field: no, counter: no }
+"#;
+
+/// Threads that work until they are stopped; each adds one to `done` for every operation and stops at its first
+/// failure.
+struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    workers: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl Load {
+    fn start() -> Load {
+        Load { stop: Arc::default(), done: Arc::default(), workers: Vec::new() }
+    }
+
+    /// Calls `work` again and again in a thread of its own.
+    fn add(&mut self, mut work: impl FnMut() -> Result<(), String> + Send + 'static) {
+        let (stop, done) = (self.stop.clone(), self.done.clone());
+        self.workers.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                work()?;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }));
+    }
+
+    /// Waits for so many further operations, or for a failure.
+    fn goes_on(&self, operations: u64) {
+        let from = self.done.load(Ordering::Relaxed);
+        let goes_on = || {
+            let enough = self.done.load(Ordering::Relaxed) >= from + operations;
+            (enough || self.workers.iter().any(JoinHandle::is_finished)).then_some(())
+        };
+        poll(PATIENCE, goes_on).expect("the load stands still");
+    }
+
+    /// Stops it and panics when any operation failed.
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let results: Vec<_> = self.workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        assert!(results.iter().all(Result::is_ok), "{results:#?}");
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// An operation that was about to take a connection from its pool when the monitor's was closed: the driver fails it
+/// before it is sent, and repeats it if it may. An update of many and what is in a transaction are left to the
+/// application, as at every restart of a server.
+fn unsent(error: Error) -> Result<(), Error> {
+    if matches!(*error.kind, ErrorKind::ConnectionPoolCleared { .. }) { Ok(()) } else { Err(error) }
+}
+
+/// A new connection for every operation, drivers with pools, transactions, and idle connections in between.
+fn load(address: &str, database: &str) -> Load {
+    let mut load = Load::start();
+    for _ in 0..2 {
+        let (address, database) = (address.to_owned(), database.to_owned());
+        load.add(move || {
+            let mut client = Client::try_connect(&address).map_err(|error| format!("connect: {error}"))?;
+            let insert = doc! { "insert": "fresh", "documents": [{}] };
+            let reply = client.try_command(&database, insert, Duration::from_secs(20)).ok_or("no reply")?;
+            (reply.get_f64("ok").unwrap() == 1.0).then_some(()).ok_or_else(|| reply.to_string())
+        });
+    }
+    for name in ["plain", "numbered", "slow"] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let uri = format!("mongodb://{address}/?replicaSet=rs0&appName={name}");
+        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+        let collection = client.database(database).collection::<Document>(name);
+        load.add(move || {
+            if name == "slow" {
+                std::thread::sleep(Duration::from_millis(350));
+            }
+            let insert = async {
+                collection.insert_one(doc! {}).await?;
+                let update = doc! { "$inc": { "b": 1 } };
+                collection.update_many(doc! { "a": 1 }, update).await.map(|_| ()).or_else(unsent)
+            };
+            runtime.block_on(insert).map_err(|error| format!("{name}: {error}"))
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let uri = format!("mongodb://{address}/?replicaSet=rs0&appName=transactions");
+    let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+    let collection = client.database(database).collection::<Document>("in_transactions");
+    runtime.block_on(async { collection.insert_one(doc! {}).await }).unwrap();
+    load.add(move || {
+        let transaction = async {
+            let mut session = client.start_session().await?;
+            session.start_transaction().await?;
+            for _ in 0..3 {
+                collection.insert_one(doc! {}).session(&mut session).await?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            session.commit_transaction().await
+        };
+        runtime.block_on(transaction).or_else(unsent).map_err(|error| format!("transaction: {error}"))
+    });
+    load
+}
+
+#[test]
+fn a_new_process_takes_over_and_no_operation_fails() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docward.sock");
+    let listen = format!("127.0.0.1:{}", free_port());
+    let start = || {
+        let hand_over = path.to_str().unwrap().to_owned();
+        Docward::before(&mongod.uri()).listen(&listen).rules(RULES).argument("--hand-over").argument(hand_over).start()
+    };
+    let mut docward = start();
+    let load = load(&listen, &mongod.fresh_database());
+    load.goes_on(100);
+    for _ in 0..scaled(3) {
+        let next = start();
+        assert!(docward.wait().success());
+        docward.wait_for_log("another process has taken over");
+        next.wait_for_log("took over from the process before");
+        assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
+        docward = next;
+        load.goes_on(100);
+    }
+    let done = load.end();
+    println!("{done} operations");
+}
+
+#[test]
+fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
+    let mongod = Mongod::shared();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let start = || Docward::before(&mongod.uri()).passing(&socket).rules(RULES).start();
+    let mut docward = start();
+    let load = load(&docward.address(), &mongod.fresh_database());
+    load.goes_on(100);
+    for _ in 0..scaled(2) {
+        // Side by side: the next one is there before this one goes.
+        let next = start();
+        load.goes_on(50);
+        assert!(docward.terminate().success());
+        docward = next;
+        load.goes_on(100);
+    }
+    load.end();
+    // One after the other: clients wait in the queue meanwhile.
+    assert!(docward.terminate().success());
+    let mut waiting = Client::connect(&socket.local_addr().unwrap().to_string());
+    let _docward = start();
+    assert_eq!(waiting.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+}
+
+/// Behind one advertised address, as behind a balancer: the kernel gives each connection to either process.
+#[test]
+fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
+    let mongod = Mongod::shared();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let start = || Docward::before(&mongod.uri()).passing(&socket).rules(RULES).start();
+    let (mut killed, staying) = (start(), start());
+    let mut load = Load::start();
+    for _ in 0..4 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let uri = format!("mongodb://{}/?replicaSet=rs0", staying.address());
+        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+        let numbered = client.database(&mongod.fresh_database()).collection::<Document>("numbered");
+        load.add(move || {
+            let insert = async { numbered.insert_one(doc! {}).await.map(|_| ()) };
+            runtime.block_on(insert).map_err(|error| error.to_string())
+        });
+    }
+    load.goes_on(100);
+    killed.kill();
+    load.goes_on(200);
+    load.end();
+}
+
+#[test]
+fn who_takes_over_and_dies_before_it_is_ready_changes_nothing() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docward.sock");
+    let start = Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap());
+    let mut docward = start.start();
+    poll(PATIENCE, || path.exists().then_some(())).unwrap();
+    drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
+    docward.wait_for_log("did not take over");
+    assert!(docward.exited().is_none());
+    assert_eq!(Client::connect(&docward.address()).command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+}
+
+fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {
+    let mut client = Client::connect(&docward.address());
+    client.command(database, doc! { "insert": "things", "documents": [{}] });
+    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![number; 16] };
+    let fields = doc! { "lsid": { "id": id }, "txnNumber": 1_i64, "autocommit": false };
+    let mut insert = doc! { "insert": "things", "documents": [{}], "startTransaction": true };
+    insert.extend(fields.clone());
+    let reply = client.command(database, insert);
+    assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    (client, fields)
+}
+
+#[test]
+fn an_open_transaction_keeps_everybody_connected_until_it_ends() {
+    let mongod = Mongod::shared();
+    let database = mongod.fresh_database();
+    let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("30s").start();
+    let (mut client, fields) = begin(&docward, &database, 71);
+    let mut monitor = Client::connect(&docward.address());
+    let hello = monitor.command("admin", doc! { "hello": 1 });
+    let version = hello.get_document("topologyVersion").unwrap().clone();
+    let body = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin" };
+    monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+
+    docward.signal("TERM");
+    docward.wait_for_log("draining");
+    assert!(!monitor.closes_within(Duration::from_secs(2)), "drivers stay while the transaction is open");
+    let mut commit = doc! { "commitTransaction": 1 };
+    commit.extend(fields);
+    // By another connection, as pools do.
+    assert_eq!(client.command("admin", commit).get_f64("ok").unwrap(), 1.0);
+    assert!(monitor.closes_within(Duration::from_secs(10)), "then they are told to move on, by the end of the stream");
+    assert!(docward.wait().success());
+    assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
+}
+
+#[test]
+fn a_transaction_that_does_not_end_is_waited_for_so_long_and_no_longer() {
+    let mongod = Mongod::shared();
+    let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("1500ms").start();
+    let _open = begin(&docward, &mongod.fresh_database(), 72);
+    let started = Instant::now();
+    assert!(docward.terminate().success());
+    let took = started.elapsed();
+    assert!((Duration::from_millis(1400)..Duration::from_secs(8)).contains(&took), "{took:?}");
+    docward.wait_for_log("transactions were still open after 1.5s");
+}

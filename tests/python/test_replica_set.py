@@ -1,0 +1,165 @@
+"""pymongo before a replica set of three: it selects servers, fails over and is handed over as it is directly."""
+
+import threading
+import time
+
+import pytest
+import servers
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+from pymongo.read_preferences import ReadPreference
+
+RULES = """
+version: 1
+rules:
+  - { name: numbered, namespace: "*.numbered", sequence: { field: no, counter: no } }
+  - { name: read, namespace: "*.numbered", reads: { max_staleness: 90s } }
+"""
+
+
+@pytest.fixture(scope="module")
+def replica_set():
+    members = servers.ReplicaSet()
+    yield members
+    members.close()
+
+
+@pytest.fixture
+def docward(replica_set):
+    proxy = start(replica_set, "--query-listen", "127.0.0.1:0", listeners=4)
+    yield proxy
+    proxy.close()
+
+
+def start(replica_set, *arguments, **options):
+    executable = servers.docward_executable()
+    return servers.Docward(executable, replica_set.uri, RULES, arguments, **options)
+
+
+def uri(docward, **options):
+    query = "&".join(f"{key}={value}" for key, value in {"replicaSet": "rs0", **options}.items())
+    return f"mongodb://{','.join(docward.addresses[:3])}/?{query}"
+
+
+class Load:
+    """Calls each of `works` again and again in a thread of its own; keeps what they raise."""
+
+    def __init__(self, *works):
+        self.done = 0
+        self.errors = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(work,)) for work in works]
+
+    def _run(self, work):
+        while not self._stop.is_set():
+            try:
+                work()
+                self.done += 1
+            except Exception as error:
+                # Failed by the driver before it was sent, because the monitor's connection had
+                # just closed; it repeats what it may repeat, the rest is the application's.
+                if "connection pool paused" not in str(error):
+                    self.errors.append(error)
+
+    def goes_on(self, count):
+        aim = self.done + count
+        deadline = time.monotonic() + servers.PATIENCE
+        while self.done < aim:
+            assert time.monotonic() < deadline, self.errors[-3:]
+            time.sleep(0.02)
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_read_preferences_reach_who_they_reach_directly(replica_set, docward):
+    with MongoClient(uri(docward)) as through, MongoClient(replica_set.uri) as direct:
+        through.shop.things.insert_one({})
+        for preference, secondary in [
+            (ReadPreference.PRIMARY, False),
+            (ReadPreference.PRIMARY_PREFERRED, False),
+            (ReadPreference.SECONDARY, True),
+            (ReadPreference.SECONDARY_PREFERRED, True),
+            (ReadPreference.NEAREST, None),
+        ]:
+            for client in (direct, through):
+                status = client.admin.command("serverStatus", read_preference=preference)
+                assert secondary in (None, status["repl"]["secondary"]), (preference, client)
+        assert {f"{host}:{port}" for host, port in through.nodes} == set(docward.addresses[:3])
+
+
+def test_retryable_writes_survive_elections(replica_set, docward):
+    with MongoClient(uri(docward)) as client:
+        numbered = client.elections.numbered
+        with Load(*[lambda: numbered.insert_one({})] * 3) as load:
+            for _ in range(3):
+                load.goes_on(20)
+                replica_set.step_down()
+            load.goes_on(20)
+        numbers = [each["no"] for each in numbered.find()]
+    assert not load.errors
+    assert len(numbers) == len(set(numbers)) == load.done
+
+
+def test_a_new_process_takes_over_and_nothing_fails(replica_set, tmp_path):
+    # Whatever port is asked for, a member's listener is the one that is handed over.
+    arguments = ("--hand-over", str(tmp_path / "hand-over.sock"))
+    before = start(replica_set, *arguments, listeners=3)
+    try:
+        retrying = MongoClient(uri(before))
+        # Reads and writes that no driver may try again.
+        strict = MongoClient(uri(before, retryWrites="false", retryReads="false"))
+
+        def transaction():
+            with retrying.start_session() as session, session.start_transaction():
+                for _ in range(2):
+                    retrying.handed.numbered.insert_one({}, session=session)
+                    time.sleep(0.05)
+
+        def fresh():
+            with MongoClient(before.address, directConnection=True) as client:
+                client.admin.command("ping")
+
+        retrying.handed.numbered.insert_one({})
+        with Load(
+            lambda: retrying.handed.numbered.insert_one({}),
+            lambda: strict.handed.plain.update_many({}, {"$inc": {"n": 1}}, upsert=True),
+            lambda: strict.handed.plain.find_one(),
+            transaction,
+            fresh,
+        ) as load:
+            for _ in range(3):
+                load.goes_on(50)
+                after = start(replica_set, *arguments, listeners=3)
+                assert before.child.wait(servers.PATIENCE) == 0
+                before.close()
+                assert after.addresses == before.addresses
+                before = after
+            load.goes_on(50)
+        retrying.close()
+        strict.close()
+    finally:
+        before.close()
+    assert not load.errors, load.errors[:3]
+
+
+def test_an_application_with_two_connection_strings(replica_set, docward):
+    queries_uri = f"mongodb://{docward.addresses[3]}/"
+    with MongoClient(uri(docward, w=3)) as commands, MongoClient(queries_uri) as queries:
+        commands.cqrs.numbered.insert_many([{"_id": i} for i in range(5)])
+        assert len(list(queries.cqrs.numbered.find(batch_size=2))) == 5
+        assert queries.cqrs.numbered.count_documents({}) == 5
+        status = queries.admin.command("serverStatus")
+        assert status["host"] != replica_set.primary()
+        with pytest.raises(OperationFailure, match="connection string for commands") as refused:
+            queries.cqrs.numbered.insert_one({})
+        assert refused.value.code == 20
+        with queries.start_session(causal_consistency=True) as session:
+            assert queries.cqrs.numbered.find_one({"_id": 4}, session=session) is not None

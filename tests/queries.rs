@@ -1,0 +1,198 @@
+//! The query listener before a replica set of three: a second connection string, whose reads go to secondaries that
+//! are fresh enough, and through which nothing is written.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::{Client, Collection};
+use support::driver::{code, message};
+use support::process::poll;
+use support::proxy::Docward;
+use support::raw;
+use support::replica_set::ReplicaSet;
+
+const RULES: &str = r#"
+version: 1
+rules:
+  - { name: orders-are-read, namespace: shop.orders, reads: { prefer: secondary, max_staleness: 15s } }
+  - { name: people-are-read, namespace: "shop.p*", reads: { max_staleness: 90s } }
+  - { name: no-scripts, namespace: shop.orders, deny: { operations: [find], when: { uses: [$where] } } }
+"#;
+
+fn start(set: &ReplicaSet) -> Docward {
+    Docward::before(&set.uri()).rules(RULES).argument("--query-listen").argument("127.0.0.1:0").listeners(4).start()
+}
+
+async fn connect(address: &str) -> Client {
+    Client::with_uri_str(format!("mongodb://{address}/?appName=queries")).await.unwrap()
+}
+
+/// The member that answers a driver's queries.
+async fn answering(client: &Client, set: &ReplicaSet) -> usize {
+    let status = client.database("admin").run_command(doc! { "serverStatus": 1 }).await.unwrap();
+    let host = status.get_str("host").unwrap();
+    let port = host.rsplit_once(':').unwrap().1;
+    set.members().iter().position(|member| member.address().ends_with(&format!(":{port}"))).unwrap()
+}
+
+async fn count(orders: &Collection<Document>) -> u64 {
+    let mut cursor = orders.find(doc! {}).batch_size(2).await.unwrap();
+    let mut count = 0;
+    while cursor.advance().await.unwrap() {
+        count += 1;
+    }
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_go_to_a_secondary_and_nothing_else_passes() {
+    let set = ReplicaSet::start(3);
+    let docward = start(&set);
+    let commands = connect(&docward.address()).await;
+    let journalled = mongodb::options::WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(3)).build();
+    let options = mongodb::options::CollectionOptions::builder().write_concern(journalled).build();
+    let documents = (0..10).map(|id| doc! { "_id": id });
+    let orders = commands.database("shop").collection_with_options::<Document>("orders", options);
+    orders.insert_many(documents).await.unwrap();
+
+    let hello = raw::Client::connect(&docward.query_address()).command("admin", doc! { "hello": 1 });
+    for field in ["hosts", "setName", "me", "primary", "secondary", "lastWrite", "electionId"] {
+        assert!(!hello.contains_key(field), "{field} in {hello}");
+    }
+    assert!(hello.get_bool("isWritablePrimary").unwrap());
+
+    let queries = connect(&docward.query_address()).await;
+    let primary = set.await_primary();
+    assert_ne!(answering(&queries, &set).await, primary);
+    let shop = queries.database("shop");
+    let orders = shop.collection::<Document>("orders");
+    assert_eq!(count(&orders).await, 10);
+    assert_eq!(orders.count_documents(doc! {}).await.unwrap(), 10);
+    assert_eq!(orders.distinct("_id", doc! {}).await.unwrap().len(), 10);
+    assert!(shop.list_collection_names().await.unwrap().contains(&"orders".to_owned()));
+
+    let expect = |error: mongodb::error::Error, wanted: i32, words: &str| {
+        assert_eq!(code(&error), wanted, "{error}");
+        assert!(message(&error).contains(words), "{error}");
+        let labels = error.labels();
+        assert!(labels.is_empty(), "{labels:?}");
+    };
+    let refused =
+        &format!("send it by the connection string for commands (docward listens for them on {})", docward.address());
+    expect(orders.insert_one(doc! {}).await.unwrap_err(), 20, refused);
+    expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is no read");
+    let secret = shop.collection::<Document>("secret");
+    expect(secret.find_one(doc! {}).await.unwrap_err(), 20, "reads shop.secret, which no `reads` rule names");
+    let lookup = doc! { "$lookup": { "from": "secret", "pipeline": [], "as": "s" } };
+    expect(orders.aggregate([lookup]).await.unwrap_err(), 20, "reads shop.secret");
+    expect(orders.aggregate([doc! { "$out": "people" }]).await.unwrap_err(), 20, "writes its result");
+    // Other rules judge queries as they do commands.
+    expect(orders.find_one(doc! { "$where": "true" }).await.unwrap_err(), 121, "no-scripts");
+    let mut session = raw::Client::connect(&docward.query_address());
+    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![3; 16] };
+    let reply = session.command(
+        "shop",
+        doc! { "find": "orders", "lsid": { "id": id }, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false },
+    );
+    assert_eq!(reply.get_i32("code").unwrap(), 20, "{reply}");
+    // At the other listeners the rules do nothing.
+    assert!(commands.database("shop").collection::<Document>("secret").find_one(doc! {}).await.unwrap().is_none());
+    expect(
+        commands
+            .database("shop")
+            .collection::<Document>("orders")
+            .find_one(doc! { "$where": "true" })
+            .await
+            .unwrap_err(),
+        121,
+        "no-scripts",
+    );
+    commands.database("shop").collection::<Document>("secret").aggregate([doc! { "$out": "people" }]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_secondary_goes_the_next_query_works_on_another() {
+    let mut set = ReplicaSet::start(3);
+    let docward = start(&set);
+    connect(&docward.address())
+        .await
+        .database("shop")
+        .collection("orders")
+        .insert_one(doc! { "_id": 1 })
+        .await
+        .unwrap();
+    let queries = connect(&docward.query_address()).await;
+    let orders = queries.database("shop").collection::<Document>("orders");
+    orders.find_one(doc! {}).await.unwrap();
+    let first = answering(&queries, &set).await;
+    set.kill(first);
+    orders.find_one(doc! {}).await.unwrap();
+    let second = answering(&queries, &set).await;
+    assert_ne!(second, first);
+    // And when the other one is elected, queries do not stay with a primary while there is a secondary.
+    set.restart(first);
+    let primary = set.step_down();
+    let moved = async {
+        while answering(&queries, &set).await == primary {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), moved).await.unwrap();
+    orders.find_one(doc! {}).await.unwrap();
+    // One that is stopped holds its connections and answers nobody; whoever waits for it is let go.
+    let stopped = answering(&queries, &set).await;
+    set.stop(stopped);
+    let answered = async { while orders.find_one(doc! {}).await.is_err() {} };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), answered).await;
+    set.go_on(stopped);
+    in_time.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secondary_that_falls_behind_is_left_and_the_primary_is_the_last_resort() {
+    let set = ReplicaSet::start(3);
+    let docward = start(&set);
+    let orders = connect(&docward.address()).await.database("shop").collection::<Document>("orders");
+    let queries = connect(&docward.query_address()).await;
+    let read = queries.database("shop").collection::<Document>("orders");
+    let (primary, secondaries) = (set.await_primary(), set.secondaries());
+    let apply = |member: usize, mode: &str| {
+        let failpoint = doc! { "configureFailPoint": "rsSyncApplyStop", "mode": mode };
+        assert_eq!(set.member(member).command("admin", failpoint).get_f64("ok").unwrap(), 1.0);
+    };
+    let writing = tokio::spawn(async move {
+        loop {
+            orders.insert_one(doc! {}).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    let story = async {
+        apply(secondaries[0], "alwaysOn");
+        let left = |member: usize| format!("queries do not go to {} any more", set.member(member).address());
+        tokio::task::block_in_place(|| wait_for_log(&docward, &left(secondaries[0])));
+        for _ in 0..4 {
+            let queries = connect(&docward.query_address()).await;
+            assert_eq!(answering(&queries, &set).await, secondaries[1]);
+        }
+        apply(secondaries[1], "alwaysOn");
+        tokio::task::block_in_place(|| wait_for_log(&docward, &left(secondaries[1])));
+        read.find_one(doc! {}).await.unwrap();
+        assert_eq!(answering(&queries, &set).await, primary);
+        secondaries.iter().for_each(|member| apply(*member, "off"));
+        tokio::task::block_in_place(|| wait_for_log(&docward, &left(primary)));
+        read.find_one(doc! {}).await.unwrap();
+        assert_ne!(answering(&queries, &set).await, primary);
+    };
+    story.await;
+    writing.abort();
+}
+
+/// Longer than a staleness of 15 seconds takes to come about.
+fn wait_for_log(docward: &Docward, needle: &str) {
+    let found = || docward.log().iter().any(|line| line.contains(needle)).then_some(());
+    poll(Duration::from_secs(60), found).unwrap_or_else(|| panic!("docward logged no line with {needle:?}"));
+}

@@ -1,0 +1,142 @@
+//! Members that are elected, come and go while drivers are at work.
+
+use super::*;
+use mongodb::options::{ReadPreference, SelectionCriteria};
+use support::frame::{EXHAUST_ALLOWED, Message};
+
+/// Every read preference reaches the member it would reach directly, and elections are followed.
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_select_servers_and_follow_elections() {
+    let set = ReplicaSet::start(3);
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    let client = mongodb::Client::with_uri_str(through(&docward, "appName=selects")).await.unwrap();
+    let things = client.database("x").collection::<Document>("things");
+    things.insert_one(doc! { "_id": 0 }).await.unwrap();
+    let mut count = 1;
+    for _ in 0..2 {
+        let primary = tokio::task::block_in_place(|| set.await_primary());
+        for (preference, is_primary) in [
+            (ReadPreference::Primary, Some(true)),
+            (ReadPreference::PrimaryPreferred { options: None }, Some(true)),
+            (ReadPreference::Secondary { options: None }, Some(false)),
+            (ReadPreference::SecondaryPreferred { options: None }, Some(false)),
+            (ReadPreference::Nearest { options: None }, None),
+        ] {
+            let criteria = SelectionCriteria::ReadPreference(preference.clone());
+            let reply = client
+                .database("admin")
+                .run_command(doc! { "serverStatus": 1, "repl": 1 })
+                .selection_criteria(criteria)
+                .await
+                .unwrap();
+            let port: u16 = reply.get_str("host").unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
+            let at_primary = set.member(primary).address().ends_with(&format!(":{port}"));
+            assert!(is_primary.is_none_or(|expected| expected == at_primary), "{preference:?}: {port}");
+        }
+        tokio::task::block_in_place(|| set.step_down());
+        things.insert_one(doc! { "_id": count }).await.unwrap();
+        count += 1;
+    }
+    let seen = client.database("x").collection::<Document>("things").count_documents(doc! {}).await.unwrap();
+    assert_eq!(seen, u64::try_from(count).unwrap());
+    tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "selects"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
+    let mut set = tokio::task::block_in_place(|| ReplicaSet::start(3));
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    let client = mongodb::Client::with_uri_str(through(&docward, "appName=follows")).await.unwrap();
+    let things = client.database("x").collection::<Document>("things");
+    things.insert_one(doc! { "_id": 0 }).await.unwrap();
+
+    // A driver that streams hello is told of the new member by the same stream.
+    let mut monitor = Client::connect(&docward.address());
+    let hello = monitor.command("admin", doc! { "hello": 1 });
+    let version = hello.get_document("topologyVersion").unwrap().clone();
+    let body = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 500, "$db": "admin" };
+    monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+
+    let added = tokio::task::block_in_place(|| set.add());
+    let hosts = tokio::task::block_in_place(|| await_hosts(&docward, 4));
+    assert_eq!(hosts[..3], *docward.addresses());
+    let at_new = Client::connect(&hosts[3]).command("admin", doc! { "hello": 1 });
+    assert_eq!(names(&at_new)["me"], [hosts[3].clone()]);
+    assert_hides(&at_new, &set);
+    let told = poll(SOON, || {
+        let hello = Message::parse(&monitor.receive()).body().clone();
+        assert_hides(&hello, &set);
+        (names(&hello)["hosts"] == hosts).then_some(())
+    });
+    assert!(told.is_some(), "the stream does not name the new member");
+
+    let removed = set.secondaries().into_iter().find(|index| *index != added).unwrap();
+    let position = set
+        .hello(added)
+        .unwrap()
+        .get_array("hosts")
+        .unwrap()
+        .iter()
+        .position(|host| host.as_str() == Some(&set.member(removed).address()));
+    let gone = hosts[position.unwrap()].clone();
+    tokio::task::block_in_place(|| set.remove(removed));
+    let left = poll(SOON, || Client::try_connect(&gone).is_err().then_some(()));
+    assert!(left.is_some(), "the removed member's listener stays open");
+    let staying = hosts.iter().find(|host| **host != gone).unwrap();
+    let hello = Client::connect(staying).command("admin", doc! { "hello": 1 });
+    assert!(!names(&hello)["hosts"].contains(&gone));
+
+    things.insert_one(doc! { "_id": 1 }).await.unwrap();
+    tokio::task::block_in_place(|| set.step_down());
+    things.insert_one(doc! { "_id": 2 }).await.unwrap();
+    tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "follows"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_primary_is_replaced_and_its_old_view_is_not_believed() {
+    let mut set = tokio::task::block_in_place(|| ReplicaSet::start(3));
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    let options = "appName=waits&heartbeatFrequencyMS=1000";
+    let client = mongodb::Client::with_uri_str(through(&docward, options)).await.unwrap();
+    let things = client.database("x").collection::<Document>("things");
+    things.insert_one(doc! { "_id": 0 }).await.unwrap();
+    let stopped = set.await_primary();
+    set.stop(stopped);
+    let primary = tokio::task::block_in_place(|| set.await_primary());
+    assert_ne!(primary, stopped);
+    let added = tokio::task::block_in_place(|| set.add());
+    tokio::task::block_in_place(|| await_listener_of(&docward, &set, added));
+    set.go_on(stopped);
+    let inserted = async {
+        while things.insert_one(doc! { "_id": 1 }).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, inserted).await.unwrap();
+    assert_eq!(docward.log().iter().filter(|line| line.contains("left its set")).count(), 0);
+    tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "waits"));
+}
+
+fn await_listener_of(docward: &Docward, set: &ReplicaSet, index: usize) {
+    docward.wait_for_log(&format!("member {} came", set.member(index).address()));
+}
+
+/// Every connection that a driver of this name has to a member comes out of the docward process.
+fn assert_stayed_with(set: &ReplicaSet, docward: &Docward, app_name: &str) {
+    let ours = support::process::local_ports(docward.pid());
+    let mut seen = 0;
+    for index in 0..set.members().len() {
+        let everything = doc! { "$currentOp": { "allUsers": true, "idleConnections": true } };
+        let pipeline = vec![everything, doc! { "$match": { "appName": app_name } }];
+        let command = doc! { "aggregate": 1, "pipeline": pipeline, "cursor": { "batchSize": 1000 } };
+        let reply = set.member(index).command("admin", command);
+        let Ok(cursor) = reply.get_document("cursor") else { continue };
+        for connection in cursor.get_array("firstBatch").unwrap() {
+            let Ok(client) = connection.as_document().unwrap().get_str("client") else { continue };
+            let port: u16 = client.rsplit_once(':').unwrap().1.parse().unwrap();
+            assert!(ours.contains(&port), "{client} at {} is not docward", set.member(index).address());
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no member sees {app_name}");
+}

@@ -1,0 +1,106 @@
+//! What is shown at the start: hidden members, arbiters, members that are down, a map of members.
+
+use super::*;
+use support::mongod::Kind;
+use support::process::free_port;
+
+#[test]
+fn each_member_has_a_listener_and_its_name() {
+    let set = ReplicaSet::start(3);
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    for address in docward.addresses() {
+        let hello = Client::connect(address).command("admin", doc! { "hello": 1 });
+        assert_hides(&hello, &set);
+        let names = names(&hello);
+        assert_eq!(names["hosts"], docward.addresses());
+        assert_eq!(names["me"][..], *std::slice::from_ref(address));
+        assert!(docward.addresses().contains(&names["primary"][0]));
+    }
+}
+
+/// As of several mongos, which are no set either.
+#[test]
+fn servers_that_are_no_set_have_a_listener_each() {
+    let servers = [Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone)];
+    let uri = format!("mongodb://{},{}/", servers[0].address(), servers[1].address());
+    let docward = Docward::before(&uri).listeners(2).start();
+    for (server, address) in servers.iter().zip(docward.addresses()) {
+        server.command("x", doc! { "insert": "here", "documents": [{ "_id": server.address() }] });
+        let found = Client::connect(address).command("x", doc! { "find": "here" });
+        assert!(found.to_string().contains(&server.address()), "{found}");
+        let hello = Client::connect(address).command("admin", doc! { "hello": 1 });
+        assert!(!hello.contains_key("hosts") && !hello.contains_key("me"), "{hello}");
+    }
+}
+
+#[test]
+fn hidden_members_and_arbiters_have_none() {
+    let set = ReplicaSet::start_with(3, |index, member| match index {
+        1 => member.extend(doc! { "hidden": true, "priority": 0 }),
+        2 => _ = member.insert("arbiterOnly", true),
+        _ => {}
+    });
+    let docward = Docward::before(&set.uri()).start();
+    let hello = Client::connect(&docward.address()).command("admin", doc! { "hello": 1 });
+    assert_hides(&hello, &set);
+    let names = names(&hello);
+    assert_eq!((&names["hosts"], &names["arbiters"]), (&vec![docward.address()], &vec![]));
+}
+
+#[test]
+fn a_member_that_is_down_has_a_listener_that_works_as_soon_as_it_does() {
+    let mut set = ReplicaSet::start(3);
+    let down = set.secondaries()[0];
+    set.kill(down);
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    let index = set
+        .hello(set.await_primary())
+        .unwrap()
+        .get_array("hosts")
+        .unwrap()
+        .iter()
+        .position(|host| host.as_str() == Some(&set.member(down).address()));
+    let address = &docward.addresses()[index.unwrap()];
+    assert!(Client::connect(address).closes_within(SOON));
+    set.restart(down);
+    let hello = Client::connect(address).command("admin", doc! { "hello": 1 });
+    assert_eq!(names(&hello)["me"][..], *std::slice::from_ref(address));
+}
+
+#[test]
+fn nobody_answers_at_the_start_and_the_names_are_learnt_later() {
+    let mut set = ReplicaSet::start(3);
+    (0..3).for_each(|index| set.kill(index));
+    let docward = Docward::before(&set.uri()).listeners(3).start();
+    assert!(Client::connect(&docward.address()).closes_within(SOON));
+    (0..3).for_each(|index| set.restart(index));
+    set.await_primary();
+    assert_eq!(await_hosts(&docward, 3), docward.addresses());
+}
+
+#[test]
+fn a_map_says_where_each_member_listens_and_who_is_hidden() {
+    let set = ReplicaSet::start(3);
+    let ports = [free_port(), free_port()];
+    let (first, second) = (set.member(0).address(), set.member(1).address());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("docward.yaml");
+    let text = format!(
+        "advertise: localhost\nmembers:\n  '{second}': {{ listen: 127.0.0.1:{}, advertise: 'localhost:9999' }}\n  \
+         '{first}': {{ listen: 127.0.0.1:{} }}\n",
+        ports[1], ports[0]
+    );
+    std::fs::write(&file, text).unwrap();
+    let docward = Docward::before(&set.uri())
+        .without_listen()
+        .argument("--config")
+        .argument(file.to_str().unwrap())
+        .listeners(2)
+        .start();
+    let hello = Client::connect(&format!("127.0.0.1:{}", ports[1])).command("admin", doc! { "hello": 1 });
+    assert_hides(&hello, &set);
+    let names = names(&hello);
+    assert_eq!(names["hosts"], [format!("localhost:{}", ports[0]), "localhost:9999".to_owned()]);
+    assert_eq!(names["me"], ["localhost:9999"]);
+    docward.wait_for_log(&format!("member {} has no listener and is hidden", set.member(2).address()));
+}

@@ -1,0 +1,182 @@
+//! A replica set of several members on loopback, and what befalls one: elections, members that stop, die, come and
+//! go. Members are named by their index, which never changes; elections take about two seconds.
+//!
+//! Blocking throughout, like `mongod`; async tests call it from `block_in_place` or a multi-threaded runtime.
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+
+use super::mongod::Mongod;
+use super::process::{PATIENCE, poll};
+use super::raw;
+
+/// A running set named `rs0`; dropped, its members are killed.
+pub struct ReplicaSet {
+    members: Vec<Mongod>,
+}
+
+impl ReplicaSet {
+    /// Starts a set of `size` members, and waits for a primary and for all others to be secondaries.
+    pub fn start(size: usize) -> ReplicaSet {
+        ReplicaSet::start_with(size, |_, _| {})
+    }
+
+    /// The same; `change` may add to the configuration of each member, for instance `hidden` or `arbiterOnly`.
+    pub fn start_with(size: usize, change: impl Fn(usize, &mut Document)) -> ReplicaSet {
+        let members = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..size).map(|_| scope.spawn(Mongod::start_member)).collect();
+            starting.into_iter().map(|member| member.join().unwrap()).collect()
+        });
+        let set = ReplicaSet { members };
+        let member = |(index, mongod): (usize, &Mongod)| {
+            let mut member = doc! { "_id": index as i32, "host": mongod.address() };
+            change(index, &mut member);
+            Bson::from(member)
+        };
+        let members: Vec<Bson> = set.members.iter().enumerate().map(member).collect();
+        let settings = doc! { "electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 300 };
+        let configuration = doc! { "_id": "rs0", "members": members, "settings": settings };
+        let reply = set.members[0].command("admin", doc! { "replSetInitiate": configuration });
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "replSetInitiate: {reply}");
+        set.await_primary();
+        set.await_settled();
+        set
+    }
+
+    /// The connection string with every member and the set's name.
+    pub fn uri(&self) -> String {
+        let hosts: Vec<String> = self.members.iter().map(Mongod::address).collect();
+        format!("mongodb://{}/?replicaSet=rs0", hosts.join(","))
+    }
+
+    /// A driver connected to the set directly, not through docward.
+    pub async fn client(&self) -> mongodb::Client {
+        mongodb::Client::with_uri_str(self.uri()).await.unwrap()
+    }
+
+    /// Every member ever started, removed and dead ones too.
+    pub fn members(&self) -> &[Mongod] {
+        &self.members
+    }
+
+    pub fn member(&self, index: usize) -> &Mongod {
+        &self.members[index]
+    }
+
+    /// The writable primary, as it says itself; of two that believe it, the one elected later. Waits for one.
+    pub fn await_primary(&self) -> usize {
+        poll(PATIENCE, || self.primary()).expect("the set elected no primary")
+    }
+
+    /// The writable primary, if there is one now.
+    pub fn primary(&self) -> Option<usize> {
+        let elected = |index: usize| {
+            let hello = self.hello(index).filter(|hello| is(hello, "isWritablePrimary"))?;
+            Some((hello.get_object_id("electionId").ok()?, index))
+        };
+        (0..self.members.len()).filter_map(elected).max().map(|(_, index)| index)
+    }
+
+    /// The members that are secondaries now.
+    pub fn secondaries(&self) -> Vec<usize> {
+        let is_secondary = |index: &usize| self.hello(*index).is_some_and(|hello| is(&hello, "secondary"));
+        (0..self.members.len()).filter(is_secondary).collect()
+    }
+
+    /// Waits until every member that answers is primary, secondary or arbiter.
+    pub fn await_settled(&self) {
+        let settled = |index: usize| match self.hello(index) {
+            None => true,
+            Some(hello) => ["isWritablePrimary", "secondary", "arbiterOnly"].iter().any(|state| is(&hello, state)),
+        };
+        poll(PATIENCE, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
+    }
+
+    /// Has the primary step down, and waits for another one, which is returned.
+    pub fn step_down(&self) -> usize {
+        let before = self.await_primary();
+        poll(PATIENCE, || {
+            let step_down = doc! { "replSetStepDown": 30, "secondaryCatchUpPeriodSecs": 10 };
+            let reply = self.members[before].command("admin", step_down);
+            // It refuses while no secondary has caught up.
+            (reply.get_f64("ok").unwrap() == 1.0).then_some(())
+        })
+        .expect("the primary does not step down");
+        let after = poll(PATIENCE, || self.primary().filter(|primary| *primary != before));
+        // It may be elected again once it is eligible.
+        self.members[before].command("admin", doc! { "replSetFreeze": 0 });
+        after.expect("no other primary")
+    }
+
+    /// SIGSTOP: it holds its connections and answers nobody.
+    pub fn stop(&self, index: usize) {
+        self.members[index].signal("STOP");
+    }
+
+    /// SIGCONT after `stop`.
+    pub fn go_on(&self, index: usize) {
+        self.members[index].signal("CONT");
+    }
+
+    /// SIGKILL, as when the machine fails.
+    pub fn kill(&mut self, index: usize) {
+        self.members[index].kill();
+    }
+
+    /// Starts a member again after `kill`, and waits until it is in the set.
+    pub fn restart(&mut self, index: usize) {
+        self.members[index].restart_member();
+        self.await_settled();
+    }
+
+    /// Starts a new member and adds it to the set's configuration; it is a secondary when this returns.
+    pub fn add(&mut self) -> usize {
+        let index = self.members.len();
+        self.members.push(Mongod::start_member());
+        let host = self.members[index].address();
+        self.reconfigure(|configuration| {
+            let members = configuration.get_array_mut("members").unwrap();
+            members.push(doc! { "_id": index as i32, "host": &host }.into());
+        });
+        let is_secondary = || self.secondaries().contains(&index).then_some(());
+        poll(PATIENCE, is_secondary).expect("the new member did not become a secondary");
+        index
+    }
+
+    /// Takes a member out of the set's configuration; its mongod goes on running. Must not be the primary.
+    pub fn remove(&self, index: usize) {
+        let host = self.members[index].address();
+        self.reconfigure(|configuration| {
+            let members = configuration.get_array_mut("members").unwrap();
+            members.retain(|member| member.as_document().unwrap().get_str("host").unwrap() != host);
+        });
+    }
+
+    /// Changes the set's configuration by way of its primary.
+    pub fn reconfigure(&self, change: impl Fn(&mut Document)) {
+        let last = std::cell::RefCell::new(Document::new());
+        poll(PATIENCE, || {
+            let primary = self.primary()?;
+            let reply = self.members[primary].command("admin", doc! { "replSetGetConfig": 1 });
+            let mut configuration = reply.get_document("config").ok()?.clone();
+            change(&mut configuration);
+            let version = configuration.get_i32("version").unwrap();
+            configuration.insert("version", version + 1);
+            *last.borrow_mut() = self.members[primary].command("admin", doc! { "replSetReconfig": configuration });
+            // It refuses while the configuration before is not everywhere.
+            (last.borrow().get_f64("ok").unwrap() == 1.0).then_some(())
+        })
+        .unwrap_or_else(|| panic!("the set cannot be reconfigured: {}", last.borrow()));
+    }
+
+    /// What a member says of itself; `None` when it does not within a second.
+    pub fn hello(&self, index: usize) -> Option<Document> {
+        let mut client = raw::Client::try_connect(&self.members[index].address()).ok()?;
+        client.try_command("admin", doc! { "hello": 1 }, Duration::from_secs(1))
+    }
+}
+
+fn is(hello: &Document, state: &str) -> bool {
+    hello.get_bool(state).unwrap_or(false)
+}
