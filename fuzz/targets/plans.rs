@@ -84,11 +84,11 @@ fn carry_out(frame: &[u8], random: &mut Random) {
     }
 }
 
-/// One reply in three has a byte that no server sent.
+/// One reply in three has a byte that no server sent; its length is what whoever read it from a socket went by.
 fn changed(reply: &[u8], random: &mut Random) -> Vec<u8> {
     let mut reply = reply.to_vec();
     if random.below(3) == 0 {
-        let at = random.below(reply.len());
+        let at = 4 + random.below(reply.len() - 4);
         reply[at] = random.next() as u8;
     }
     reply

@@ -125,6 +125,9 @@ fn judged(it_is: bool) -> Outcome {
 }
 
 fn unanalysed(rule: &Rule) -> Outcome {
+    if !rule.pattern.judges() {
+        return Outcome::Passes;
+    }
     match on_road(rule, Stance::Enforce) {
         Said::Allow => Outcome::Allowed,
         _ => Outcome::Refused,

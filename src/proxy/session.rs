@@ -45,7 +45,8 @@ pub(super) async fn run<C, U, P>(
                 };
                 continue;
             }
-            () = sleep(QUIET), if relay.draining => match relay.is_quiet() {
+            // Boxed: most sessions never drain.
+            () = async { Box::pin(sleep(QUIET)).await }, if relay.draining => match relay.is_quiet() {
                 true => break End::Drained,
                 false => continue,
             },

@@ -60,14 +60,17 @@ impl<'a> Query<'a> {
 /// Offset of the first document in an OP_REPLY: header, flags, cursor id, starting from, number returned.
 const REPLY_DOCUMENTS_AT: usize = HEADER_LENGTH + 4 + 8 + 4 + 4;
 
-/// The first document of an OP_REPLY.
+/// The document of an OP_REPLY to a command, which has one.
 ///
 /// # Errors
 /// Any [`WireError`].
 pub fn reply_document(frame: &[u8]) -> Result<&[u8], WireError> {
     Header::of_frame(frame)?;
     let documents = frame.get(REPLY_DOCUMENTS_AT..).ok_or(WireError::Truncated("the OP_REPLY"))?;
-    document(documents, "the OP_REPLY").map(|(_, first)| first)
+    match document(documents, "the OP_REPLY")? {
+        ([], only) => Ok(only),
+        (more, _) => Err(WireError::TrailingBytes(more.len())),
+    }
 }
 
 /// An OP_REPLY with one document.
@@ -131,5 +134,10 @@ mod tests {
         let reply = write_reply(1, 2, &EMPTY);
         assert_eq!(reply_document(&reply), Ok(&EMPTY[..]));
         assert!(reply_document(&reply[..20]).is_err());
+        let mut two = write_reply(1, 2, &[EMPTY, EMPTY].concat());
+        assert_eq!(reply_document(&two), Err(WireError::TrailingBytes(EMPTY.len())));
+        two.truncate(reply.len());
+        patch_length(&mut two);
+        assert_eq!(reply_document(&two), Ok(&EMPTY[..]));
     }
 }

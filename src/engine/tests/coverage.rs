@@ -101,6 +101,7 @@ fn samples() -> Vec<Sample> {
         Sample::new(everything, any.clone(), set("a", 1.into())),
         Sample::new("deny: { operations: [update], when: { missing: maxTimeMS } }", any.clone(), set("a", 1.into())),
         Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
+        Sample::new("reads: {}", any.clone(), set("a", 1.into())),
         Sample {
             collection: "k",
             ..Sample::new(
