@@ -377,16 +377,20 @@ const STEPS = {
   },
 };
 
-// Replies as the driver got them. What waits for data comes in as many pieces as time makes of it.
+// Replies as the driver got them. What waits for data comes in as many pieces as time makes of it; so does all that
+// a change stream brings.
 class Recorder {
   constructor(client) {
     this.replies = [];
     this.waiting = new Set();
     client.on('commandStarted', ({ requestId, commandName, command }) => {
-      if (commandName === 'getMore' && command.maxTimeMS !== undefined) this.waiting.add(requestId);
+      const waits = commandName === 'getMore' && command.maxTimeMS !== undefined;
+      if (waits || isOfChangeStream(commandName, command)) this.waiting.add(requestId);
     });
     client.on('commandSucceeded', ({ requestId, commandName, reply }) => {
-      if (this.waiting.delete(requestId)) return;
+      const waited = this.waiting.delete(requestId);
+      if (waited && commandName === 'aggregate') CHANGE_STREAMS.add(String(reply.cursor.id));
+      if (waited) return;
       this.replies.push([commandName, comparable(commandName, reply)]);
     });
     client.on('commandFailed', ({ requestId, commandName, failure: error }) => {
@@ -397,6 +401,14 @@ class Recorder {
   take() {
     return this.replies.splice(0);
   }
+}
+
+const CHANGE_STREAMS = new Set();
+
+// A stream's cursor is known by the reply to its aggregate, which comes before any getMore of it.
+function isOfChangeStream(commandName, command) {
+  if (commandName === 'aggregate') return command.pipeline.some((stage) => stage.$changeStream);
+  return commandName === 'getMore' && CHANGE_STREAMS.has(String(command.getMore));
 }
 
 function comparable(commandName, reply) {

@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 
 from . import compare, suite
-from .explained import EXPLAINED
+from .explained import BY_WORKER, ON_PURPOSE
 
 ROUNDS = 3  # how often tests with two outcomes are run again on every road
 PROGRESS = 60  # seconds
@@ -37,15 +37,15 @@ def main():
         broken = [line for road in roads[1:] for line in road.docward.log if "panicked" in line]
         (arguments.results / "docward.log").write_text("\n".join(roads[1].docward.log))
     by_chance = [test for test in doubtful if compare.by_chance(test, direct[test].outcome, rounds)]
-    believed = {
+    believed = ON_PURPOSE | {
         pattern: reason
-        for pattern, reason in EXPLAINED.items()
+        for pattern, reason in BY_WORKER.items()
         if all(compare.holds_alone(test, direct[test].outcome, rounds) for test in compare.matching(doubtful, pattern))
     }
     found = [each for each in compare.differences(direct, through, believed) if each.test not in by_chance]
     report(direct, through, found, by_chance)
     if arguments.tests == ["test"]:
-        for pattern in compare.not_needed(doubtful, EXPLAINED):
+        for pattern in compare.not_needed(doubtful, ON_PURPOSE | BY_WORKER):
             print(f"\nexplained.py has {pattern}, which made no difference this time")
     for line in broken:
         print(f"\ndocward panicked: {line}")
