@@ -123,10 +123,12 @@ fn snippet<'a>(marks: &[Mark<'a>], sources: &'a Sources) -> Element<'a> {
         let at = sources.location(first);
         return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
     }
+    // The renderer leaves line ends out, of which a text that is no text may have many, and takes no place behind them.
+    let shown = window.text.trim_end_matches(['\r', '\n']).len();
     let annotate = |(span, kind, text): &Mark<'a>| {
         // A mapping covers many lines; underlining its first one says enough.
         let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
-        let range = span.start as usize - window.start..end - window.start;
+        let range = (span.start as usize - window.start).min(shown)..(end - window.start).min(shown);
         let label = (!text.is_empty()).then_some(*text);
         kind.span(range).label(label)
     };

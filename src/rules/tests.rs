@@ -184,3 +184,11 @@ fn hostile_files_return_fast() {
         assert!(rendered.len() < 10_000, "{start}: {}", rendered.len());
     }
 }
+
+#[test]
+fn a_mistake_among_line_ends_is_shown() {
+    for text in ["version: 1\nrules:\n  - nam: 'db.\r\r\r\r", "version: 1\r\nrules: [\r\n\r\n", "\r\r\r'", "\n\n["] {
+        let rendered = load(&[text]).unwrap_err().render(false);
+        assert!(rendered.contains("error[R0001]"), "{rendered}");
+    }
+}
