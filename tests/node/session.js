@@ -408,7 +408,8 @@ const CHANGE_STREAMS = new Set();
 // A stream's cursor is known by the reply to its aggregate, which comes before any getMore of it.
 function isOfChangeStream(commandName, command) {
   if (commandName === 'aggregate') return command.pipeline.some((stage) => stage.$changeStream);
-  return commandName === 'getMore' && CHANGE_STREAMS.has(String(command.getMore));
+  const cursors = { getMore: [command.getMore], killCursors: command.cursors }[commandName] ?? [];
+  return cursors.some((cursor) => CHANGE_STREAMS.has(String(cursor)));
 }
 
 function comparable(commandName, reply) {
