@@ -35,6 +35,7 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("", "", "there is no command"),
         ("orders.find()", "orders", "expected `db`, or `{` of a command document, found `orders`"),
         ("db.orders.find(", "", "expected a value, found the end"),
+        ("{find: 'c', skip: 1, limit: 2, skip: 3}", "skip", "the field `skip` is there already"),
         ("db.orders.find({a 1})", "1", "expected `:` and a value, found a number"),
         ("db.orders.find({a: })", "}", "expected a value, found `}`"),
         ("db.orders.find({a: 1 b: 2})", "b", "expected `,` or `}`, found `b`"),

@@ -1,6 +1,7 @@
 //! Values: what stands in arguments, arrays and documents. Recursive descent, never deeper than
 //! [`MAX_NESTING`].
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::constructor;
@@ -143,8 +144,9 @@ impl<'t> Values<'t> {
                 break;
             }
         }
-        if self.objects == Objects::JavaScript {
-            fields = in_javascript_order(fields);
+        match self.objects {
+            Objects::JavaScript => fields = in_javascript_order(fields),
+            Objects::AsWritten => refuse_twins(&fields)?,
         }
         Ok(Term { span: start..self.scanner.last_end(), content: Content::Document(fields) })
     }
@@ -265,4 +267,13 @@ pub(super) fn double_or_int(number: f64) -> OwnedValue {
 /// A value of a kind whose bytes are at hand.
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> OwnedValue {
     OwnedValue::from(Value { kind, bytes })
+}
+
+/// JavaScript takes the last of two fields of one name; a command with both would be ambiguous.
+fn refuse_twins(fields: &[Field]) -> Result<(), ShellError> {
+    let mut seen = HashSet::with_capacity(fields.len());
+    match fields.iter().find(|field| !seen.insert(field.key.as_str())) {
+        Some(twin) => Err(ShellError::new(twin.key_span.clone(), format!("the field `{}` is there already", twin.key))),
+        None => Ok(()),
+    }
 }
