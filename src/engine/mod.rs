@@ -25,7 +25,7 @@ mod triage;
 
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
-pub use rehearsal::{Need, Outcome, Rehearsal, rehearse, statements};
+pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
 pub use triage::{Triage, triage};
 
 /// What the engine remembers of one client connection.

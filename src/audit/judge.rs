@@ -1,0 +1,222 @@
+//! Past commands before rules: every statement is rehearsed by itself, as if it were sent now.
+
+use super::past::{Asked, Client, Hidden, Past};
+use super::shape::shape;
+use super::tally::{Effect, Noted, Tally};
+use crate::command::{Class, Namespace, StatementKind, classify};
+use crate::document::{CowDocument, Document, Value};
+use crate::engine::{Need, Now, Outcome, Rehearsal, Session, rehearse, statements};
+use crate::patterns::{Concern, Rule, RuleSet};
+use crate::shell::render;
+
+/// Characters of an example's text.
+const MAX_SHELL: usize = 400;
+
+/// Counts what rules would have done.
+#[derive(Debug)]
+pub struct Audit<'r> {
+    rules: &'r RuleSet,
+    tally: Tally,
+}
+
+impl<'r> Audit<'r> {
+    #[must_use]
+    pub fn new(rules: &'r RuleSet) -> Self {
+        let mut tally = Tally::default();
+        tally.rules.resize_with(rules.rules().len(), Default::default);
+        Self { rules, tally }
+    }
+
+    /// Whether rules can have anything to say of such a command, see [`Wanted`](super::Wanted).
+    #[must_use]
+    pub fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool {
+        match class {
+            Class::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
+            Class::Explain | Class::BulkWrite => return true,
+            Class::Aggregate | Class::Harmless | Class::Hello | Class::Authenticate => {}
+            other if other.road().is_some() => return true,
+            _ => {}
+        }
+        class != Class::Harmless && self.rules.rules_for(namespace.database, namespace.collection).is_some()
+    }
+
+    /// Counts one command.
+    pub fn take(&mut self, past: &Past) {
+        self.tally.commands += 1;
+        past.milliseconds.into_iter().for_each(|at| self.tally.see(at));
+        self.tally.users_unknown |= past.client.users.is_none();
+        match &past.asked {
+            Asked::Hidden(hidden) => self.hidden(hidden, &past.client),
+            Asked::Command(command) => {
+                let each = statements(command.as_document());
+                let now = Now { milliseconds: past.milliseconds.unwrap_or_default() };
+                if each.is_empty() {
+                    self.statement(command, &past.client, now);
+                }
+                each.iter().for_each(|one| self.statement(one, &past.client, now));
+            }
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn finish(self) -> Tally {
+        self.tally
+    }
+
+    fn hidden(&mut self, hidden: &Hidden, client: &Client) {
+        let namespace = Namespace { database: &hidden.database, collection: &hidden.collection };
+        let rules = self.rules;
+        let Some(found) = rules.rules_for(hidden.database.as_str(), hidden.collection.as_str()) else { return };
+        let kinds = kinds_of_class(hidden.class);
+        let text = namespace.to_string();
+        for rule in found.iter() {
+            let looks = match kinds {
+                [] => looks_at(rule, namespace, hidden.class, None),
+                kinds => kinds.iter().any(|kind| looks_at(rule, namespace, hidden.class, Some(*kind))),
+            };
+            if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| looks) {
+                let noted = Noted {
+                    effect: Effect::CannotTell,
+                    statements: hidden.statements,
+                    app: client.app.as_deref(),
+                    namespace: &text,
+                    reason: hidden.reason,
+                };
+                tally.note(&noted, class_name(hidden.class).to_owned(), || None);
+            }
+        }
+    }
+
+    /// A command with one statement, or none.
+    fn statement(&mut self, command: &CowDocument<'static>, client: &Client, now: Now) {
+        let document = command.as_document();
+        let users = Some(client.users.clone().unwrap_or_default());
+        let mut session = Session { app_name: client.app.clone(), users, ..Session::default() };
+        let rehearsal = rehearse(document, self.rules, now, &mut session);
+        let spoke: Vec<usize> = rehearsal.observations.iter().map(|one| one.rule.index()).collect();
+        self.note_observations(&rehearsal, document, client);
+        let Some((namespace, class, kind)) = target(document) else { return };
+        let rules = self.rules;
+        let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
+        // Refused without a rule: it is not as mongod took it, or docward would not read it.
+        let unread = spoke.is_empty() && matches!(rehearsal.outcome, Outcome::Rejected { .. });
+        for rule in found.iter().filter(|rule| looks_at(rule, namespace, class, kind)) {
+            let Some(tally) = self.tally.rules.get_mut(rule.id.index()) else { continue };
+            if spoke.contains(&rule.id.index()) {
+                continue;
+            }
+            if let Outcome::Rejected { message, .. } = &rehearsal.outcome
+                && unread
+            {
+                let noted = Noted {
+                    effect: Effect::CannotTell,
+                    statements: 1,
+                    app: client.app.as_deref(),
+                    namespace: &namespace.to_string(),
+                    reason: message,
+                };
+                tally.note(&noted, shape(document), || text(document));
+            } else {
+                tally.pass(1);
+            }
+        }
+    }
+
+    fn note_observations(&mut self, rehearsal: &Rehearsal, command: Document<'_>, client: &Client) {
+        const STORED: &str = "it depends on what is stored";
+        let undecided = matches!(rehearsal.outcome, Outcome::Undecided)
+            || rehearsal.needs.iter().any(|need| matches!(need, Need::Documents(_)));
+        for observation in &rehearsal.observations {
+            let effect = Effect::of(observation.said);
+            // What is looked up first decides what a procedure makes of it.
+            let (effect, reason) = match effect {
+                Effect::Rewritten if undecided => (Effect::CannotTell, STORED),
+                effect => (effect, observation.reason.as_str()),
+            };
+            let noted = Noted {
+                effect,
+                statements: observation.statements,
+                app: client.app.as_deref(),
+                namespace: &observation.namespace,
+                reason,
+            };
+            if let Some(tally) = self.tally.rules.get_mut(observation.rule.index()) {
+                tally.note(&noted, shape(command), || text(command));
+            }
+        }
+    }
+}
+
+/// Whether a name is among the bytes; may say yes without need.
+fn has(command: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find(command, name).is_some()
+}
+
+/// Whether a rule looks at what writes as `kind`, or reads, by a command of this class.
+fn looks_at(rule: &Rule, namespace: Namespace<'_>, class: Class, kind: Option<StatementKind>) -> bool {
+    rule.pattern.judges_command(class, kind)
+        || kind.is_some_and(|kind| rule.pattern.concern(kind, namespace) != Concern::Nothing)
+}
+
+/// What a command of one statement is about.
+fn target(command: Document<'_>) -> Option<(Namespace<'_>, Class, Option<StatementKind>)> {
+    let first = command.first()?;
+    let class = classify(first.key);
+    let namespace = Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? };
+    Some((namespace, class, kind(command, class)))
+}
+
+fn kind(command: Document<'_>, class: Class) -> Option<StatementKind> {
+    let change = match class {
+        Class::Insert => return Some(StatementKind::Insert),
+        Class::Delete => return Some(StatementKind::Delete),
+        Class::FindAndModify if command.get("remove").and_then(Value::as_flag) == Some(true) => {
+            return Some(StatementKind::Delete);
+        }
+        Class::FindAndModify => command.get("update"),
+        Class::Update => {
+            let list = command.get("updates").and_then(Value::as_array)?;
+            list.values().next()?.as_document()?.get("u")
+        }
+        _ => return None,
+    };
+    let change = change?;
+    Some(match change.as_document() {
+        None => StatementKind::Pipeline,
+        Some(document) if document.first().is_some_and(|first| first.key.starts_with(b"$")) => StatementKind::Operators,
+        Some(_) => StatementKind::Replacement,
+    })
+}
+
+/// What a command of this class may write as.
+fn kinds_of_class(class: Class) -> &'static [StatementKind] {
+    use StatementKind::{Delete, Insert, Operators, Pipeline, Replacement};
+    match class {
+        Class::Insert => &[Insert],
+        Class::Update => &[Operators, Replacement, Pipeline],
+        Class::Delete => &[Delete],
+        Class::FindAndModify => &[Operators, Replacement, Pipeline, Delete],
+        Class::BulkWrite => &[Insert, Operators, Replacement, Pipeline, Delete],
+        _ => &[],
+    }
+}
+
+fn class_name(class: Class) -> &'static str {
+    class.names().first().copied().unwrap_or("unknown command")
+}
+
+/// The command as people write it, cut to a line.
+fn text(command: Document<'_>) -> Option<String> {
+    let database = command.get("$db")?.as_str()?;
+    /// Rendering reads what it wrote once more; nobody reads so long an example.
+    const MAX_BYTES: usize = 16 * 1024;
+    if command.as_bytes().len() > MAX_BYTES {
+        return None;
+    }
+    let text: String = render(command, database).split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(MAX_SHELL) {
+        Some((end, _)) => Some(format!("{}…", text.get(..end).unwrap_or_default())),
+        None => Some(text),
+    }
+}
