@@ -67,7 +67,7 @@ pub fn past(record: Document<'_>) -> Option<Past> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    Some(Past { client, milliseconds, asked: Asked::Command(kept(command, database)) })
+    Some(Past { client, milliseconds, asked: Asked::Command(kept(command, database)), partial: false })
 }
 
 /// A command of which only the name, its target and the database are kept.

@@ -1,11 +1,11 @@
 //! Past commands before rules: every statement is rehearsed by itself, as if it were sent now.
 
-use super::past::{Asked, Client, Hidden, Past};
+use super::past::{Asked, Client, Hidden, Past, REST_UNKNOWN};
 use super::shape::shape;
 use super::tally::{Effect, Noted, Tally};
 use crate::command::{Class, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
-use crate::engine::{Need, Now, Outcome, Rehearsal, Session, rehearse, statements};
+use crate::engine::{Need, Now, Observation, Outcome, Rehearsal, Session, rehearse, statements};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::shell::render;
 
@@ -49,11 +49,10 @@ impl<'r> Audit<'r> {
             Asked::Hidden(hidden) => self.hidden(hidden, &past.client),
             Asked::Command(command) => {
                 let each = statements(command.as_document());
-                let now = Now { milliseconds: past.milliseconds.unwrap_or_default() };
                 if each.is_empty() {
-                    self.statement(command, &past.client, now);
+                    self.statement(command, past);
                 }
-                each.iter().for_each(|one| self.statement(one, &past.client, now));
+                each.iter().for_each(|one| self.statement(one, past));
             }
         }
     }
@@ -89,64 +88,83 @@ impl<'r> Audit<'r> {
     }
 
     /// A command with one statement, or none.
-    fn statement(&mut self, command: &CowDocument<'static>, client: &Client, now: Now) {
+    fn statement(&mut self, command: &CowDocument<'static>, past: &Past) {
         let document = command.as_document();
+        let client = &past.client;
         let users = Some(client.users.clone().unwrap_or_default());
         let mut session = Session { app_name: client.app.clone(), users, ..Session::default() };
+        let now = Now { milliseconds: past.milliseconds.unwrap_or_default() };
         let rehearsal = rehearse(document, self.rules, now, &mut session);
-        let spoke: Vec<usize> = rehearsal.observations.iter().map(|one| one.rule.index()).collect();
-        self.note_observations(&rehearsal, document, client);
-        let Some((namespace, class, kind)) = target(document) else { return };
-        let rules = self.rules;
-        let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
-        // Refused without a rule: it is not as mongod took it, or docward would not read it.
-        let unread = spoke.is_empty() && matches!(rehearsal.outcome, Outcome::Rejected { .. });
-        for rule in found.iter().filter(|rule| looks_at(rule, namespace, class, kind)) {
-            let Some(tally) = self.tally.rules.get_mut(rule.id.index()) else { continue };
-            if spoke.contains(&rule.id.index()) {
-                continue;
-            }
-            if let Outcome::Rejected { message, .. } = &rehearsal.outcome
-                && unread
-            {
-                let noted = Noted {
-                    effect: Effect::CannotTell,
-                    statements: 1,
-                    app: client.app.as_deref(),
-                    namespace: &namespace.to_string(),
-                    reason: message,
-                };
-                tally.note(&noted, shape(document), || text(document));
-            } else {
-                tally.pass(1);
-            }
-        }
+        let seen = Seen { command: document, target: target(document), client, partial: past.partial };
+        rehearsal.observations.iter().for_each(|observation| self.note_observation(observation, &rehearsal, &seen));
+        self.note_silence(&rehearsal, &seen);
     }
 
-    fn note_observations(&mut self, rehearsal: &Rehearsal, command: Document<'_>, client: &Client) {
-        const STORED: &str = "it depends on what is stored";
+    fn note_observation(&mut self, observation: &Observation, rehearsal: &Rehearsal, seen: &Seen<'_>) {
         let undecided = matches!(rehearsal.outcome, Outcome::Undecided)
             || rehearsal.needs.iter().any(|need| matches!(need, Need::Documents(_)));
-        for observation in &rehearsal.observations {
-            let effect = Effect::of(observation.said);
+        let rule = self.rules.rule(observation.rule);
+        let (effect, reason) = match Effect::of(observation.said) {
+            _ if seen.hides_from(rule) => (Effect::CannotTell, REST_UNKNOWN),
             // What is looked up first decides what a procedure makes of it.
-            let (effect, reason) = match effect {
-                Effect::Rewritten if undecided => (Effect::CannotTell, STORED),
-                effect => (effect, observation.reason.as_str()),
+            Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on what is stored"),
+            effect => (effect, observation.reason.as_str()),
+        };
+        seen.note(&mut self.tally, rule, effect, (&observation.namespace, reason), observation.statements);
+    }
+
+    /// The rules that look at it and said nothing.
+    fn note_silence(&mut self, rehearsal: &Rehearsal, seen: &Seen<'_>) {
+        let Some((namespace, class, kind)) = seen.target else { return };
+        let rules = self.rules;
+        let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
+        let spoke = |rule: &Rule| rehearsal.observations.iter().any(|observation| observation.rule == rule.id);
+        for rule in found.iter().filter(|rule| looks_at(rule, namespace, class, kind) && !spoke(rule)) {
+            let reason = match &rehearsal.outcome {
+                _ if seen.hides_from(rule) => REST_UNKNOWN,
+                // Refused without a rule: it is not as mongod took it, or docward would not read it.
+                Outcome::Rejected { message, .. } if rehearsal.observations.is_empty() => message,
+                _ => {
+                    self.tally.rules.get_mut(rule.id.index()).into_iter().for_each(|tally| tally.pass(1));
+                    continue;
+                }
             };
-            let noted = Noted {
-                effect,
-                statements: observation.statements,
-                app: client.app.as_deref(),
-                namespace: &observation.namespace,
-                reason,
-            };
-            if let Some(tally) = self.tally.rules.get_mut(observation.rule.index()) {
-                tally.note(&noted, shape(command), || text(command));
-            }
+            seen.note(&mut self.tally, rule, Effect::CannotTell, (&namespace.to_string(), reason), 1);
         }
     }
 }
+
+/// A command of one statement, as it is counted.
+struct Seen<'s> {
+    command: Document<'s>,
+    target: Option<Target<'s>>,
+    client: &'s Client,
+    partial: bool,
+}
+
+impl Seen<'_> {
+    /// Whether the rule looks at what the source leaves out.
+    fn hides_from(&self, rule: &Rule) -> bool {
+        let whole = |(_, class, kind): Target<'_>| rule.pattern.judges_command(class, kind);
+        self.partial && (rule.pattern.looks_at_comment() || self.target.is_some_and(whole))
+    }
+
+    fn note(
+        &self,
+        tally: &mut Tally,
+        rule: &Rule,
+        effect: Effect,
+        (namespace, reason): (&str, &str),
+        statements: u64,
+    ) {
+        let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
+        let noted = Noted { effect, statements, app: self.client.app.as_deref(), namespace, reason };
+        tally.note(&noted, shape(self.command), || text(self.command));
+    }
+}
+
+/// Where a command writes or reads, by what, and what a write does.
+type Target<'c> = (Namespace<'c>, Class, Option<StatementKind>);
 
 /// Whether a name is among the bytes; may say yes without need.
 fn has(command: &[u8], name: &[u8]) -> bool {
@@ -160,7 +178,7 @@ fn looks_at(rule: &Rule, namespace: Namespace<'_>, class: Class, kind: Option<St
 }
 
 /// What a command of one statement is about.
-fn target(command: Document<'_>) -> Option<(Namespace<'_>, Class, Option<StatementKind>)> {
+fn target(command: Document<'_>) -> Option<Target<'_>> {
     let first = command.first()?;
     let class = classify(first.key);
     let namespace = Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? };

@@ -221,7 +221,7 @@ impl LogReader {
                 }
             }
         };
-        out.push(Past { client: read.client, milliseconds: read.milliseconds, asked });
+        out.push(Past { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
         Ok(())
     }
 
@@ -256,14 +256,15 @@ impl Held {
             let class = if form == Form::Delete { Class::Delete } else { Class::Update };
             let (database, collection) = (database.clone(), collection.clone());
             let hidden = Hidden { database, collection, class, statements: self.truncated, reason: TRUNCATED };
-            out.push(Past { client: client.clone(), milliseconds, asked: Asked::Hidden(hidden) });
+            out.push(Past { client: client.clone(), milliseconds, asked: Asked::Hidden(hidden), partial: false });
         }
         if self.statements.is_empty() {
             return;
         }
         let namespace = Namespace { database: &database, collection: &collection };
+        let partial = command.is_none();
         let command = joined(form, namespace, command.map(CowDocument::as_document), &self.statements);
-        out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command) }));
+        out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command), partial }));
     }
 }
 

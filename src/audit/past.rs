@@ -1,7 +1,7 @@
 //! What is known of one thing that a client once asked for.
 
 use crate::command::{Class, Form, Namespace, classify};
-use crate::document::{CowDocument, Document, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Value, Writer};
 
 /// One command of the past, or what is left of it.
 #[derive(Debug, Clone)]
@@ -10,6 +10,8 @@ pub struct Past {
     /// When, in milliseconds since 1970 UTC, if it is known.
     pub milliseconds: Option<i64>,
     pub asked: Asked,
+    /// Only the statements are known; what the command said beside them, such as its comment, is not.
+    pub partial: bool,
 }
 
 /// Who asked.
@@ -55,6 +57,8 @@ pub type Wanted<'w> = dyn Fn(Namespace<'_>, Class, &[u8]) -> bool + 'w;
 
 /// The reason for [`Hidden`] where the source was cut.
 pub(super) const TRUNCATED: &str = "the source truncated it";
+/// The reason where a rule looks at what a [`Past::partial`] leaves out.
+pub(super) const REST_UNKNOWN: &str = "the source leaves out what the command said beside its statements";
 /// The reason where the source never has it.
 pub(super) const OMITTED: &str = "the source leaves out what the command carries";
 
@@ -110,9 +114,14 @@ pub(super) fn joined(
 pub(super) fn statement(form: Form, logged: Document<'_>) -> CowDocument<'static> {
     const UPDATE: [&[u8]; 7] = [b"q", b"u", b"c", b"multi", b"upsert", b"arrayFilters", b"collation"];
     const DELETE: [&[u8]; 3] = [b"q", b"limit", b"collation"];
+    // mongod writes them where they were left out, too.
+    let is_default = |element: &Element<'_>| {
+        matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false)
+    };
     let fields: &[&[u8]] = if form == Form::Delete { &DELETE } else { &UPDATE };
     CowDocument::build(|w| {
-        logged.elements().filter(|element| fields.contains(&element.key)).for_each(|element| w.element(element));
+        let kept = logged.elements().filter(|element| fields.contains(&element.key) && !is_default(element));
+        kept.for_each(|element| w.element(element));
     })
 }
 

@@ -93,7 +93,7 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(),
     };
     let users = entry.users.map(|users| users.into_iter().map(|user| (user.db, user.user)).collect());
     let client = Client { app: entry.app, users, connection: connection(entry.client.unwrap_or_default().as_bytes()) };
-    out.push(Past { client, milliseconds: entry.ts.as_ref().and_then(date), asked });
+    out.push(Past { client, milliseconds: entry.ts.as_ref().and_then(date), asked, partial: form.is_some() });
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod connection;
 mod difference;
 mod explain;
 mod man;
+mod record;
 mod repair;
 mod reset_clock;
 mod serve;
@@ -64,6 +65,8 @@ pub enum Command {
     Explain(explain::Arguments),
     /// Run the tests that rule files carry, and test files.
     Test(test::Arguments),
+    /// Forward everything and record what clients ask for, for audit and suggest.
+    Record(record::Arguments),
     /// Show what rules would have done to past traffic: mongod's log, its profiler, or a capture.
     Audit(audit::Arguments),
     /// Propose rules that past traffic calls for.
@@ -88,6 +91,7 @@ impl Command {
             Self::Check(arguments) => check::run(&arguments),
             Self::Explain(arguments) => explain::run(arguments),
             Self::Test(arguments) => test::run(&arguments),
+            Self::Record(arguments) => record::run(arguments),
             Self::Audit(arguments) => audit::run(&arguments),
             Self::Suggest(arguments) => suggest::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),

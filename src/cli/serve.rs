@@ -19,7 +19,7 @@ use super::config::{ConfigFile, LimitKeys, TlsKeys};
 use super::connection::{Connection, start};
 use super::{EXIT_USAGE, fail, values};
 use crate::patterns::RuleSet;
-use crate::proxy::{Certificates, Config, ListenerTls, Proxy, Upstream};
+use crate::proxy::{Certificates, Config, ListenerTls, Policy, Proxy, Upstream};
 use crate::rules::Report;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
@@ -47,7 +47,7 @@ pub struct Arguments {
 /// The listeners' side; the upstream's is in its connection string.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
-struct TlsArguments {
+pub(super) struct TlsArguments {
     /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
@@ -57,6 +57,13 @@ struct TlsArguments {
     /// PEM file of authorities; clients without a certificate signed by one of them are refused.
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
+}
+
+impl From<TlsArguments> for TlsKeys {
+    fn from(typed: TlsArguments) -> Self {
+        let TlsArguments { tls_certificate, tls_key, tls_client_ca } = typed;
+        Self { certificate: tls_certificate, key: tls_key, client_ca: tls_client_ca }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -115,7 +122,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     })
 }
 
-async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
+pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
     let upstream = Upstream::parse(settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
@@ -145,7 +152,7 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
 }
 
 /// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
-fn raise_file_limit(connections: Option<usize>) {
+pub(super) fn raise_file_limit(connections: Option<usize>) {
     const OTHER_FILES: u64 = 100;
     let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
     match rlimit::increase_nofile_limit(rlimit::INFINITY) {
@@ -169,12 +176,7 @@ async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Re
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
     let proxy = Proxy::bind(config, rules.clone(), service.clone()).await?;
-    let mut stdout = std::io::stdout().lock();
-    for address in proxy.addresses() {
-        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
-    }
-    stdout.flush().context("cannot print to stdout")?;
-    drop(stdout);
+    announce(&proxy)?;
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         tokio::select! {
@@ -189,4 +191,13 @@ async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Re
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
     tokio::join!(proxy.serve(shutdown), copies);
     Ok(())
+}
+
+/// One line for each listener: who waits for them knows that clients can come.
+pub(super) fn announce<P: Policy>(proxy: &Proxy<P>) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    for address in proxy.addresses() {
+        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
+    }
+    stdout.flush().context("cannot print to stdout")
 }

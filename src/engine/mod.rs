@@ -23,10 +23,11 @@ mod roads;
 mod tests;
 mod triage;
 
+pub use authentication::{read_users, users_question};
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
-pub use triage::{Triage, triage};
+pub use triage::{Triage, class_of_head, triage};
 
 /// What the engine remembers of one client connection.
 #[derive(Debug, Default)]

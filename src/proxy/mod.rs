@@ -12,6 +12,7 @@ mod observations;
 mod outbox;
 mod owed;
 mod policy;
+mod recording;
 mod refusal;
 mod relay;
 mod server;
@@ -26,6 +27,7 @@ mod upstream;
 
 pub use limits::LimitSettings;
 pub use policy::{Policy, Steps};
+pub use recording::{RecordCounts, Recorder, Recording, Sink};
 pub use server::{BindError, Config, Proxy};
 pub use tls::{Certificates, ListenerFiles, ListenerTls, TlsError};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};
