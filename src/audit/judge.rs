@@ -149,14 +149,7 @@ impl Seen<'_> {
         self.partial && (rule.pattern.looks_at_comment() || self.target.is_some_and(whole))
     }
 
-    fn note(
-        &self,
-        tally: &mut Tally,
-        rule: &Rule,
-        effect: Effect,
-        (namespace, reason): (&str, &str),
-        statements: u64,
-    ) {
+    fn note(&self, tally: &mut Tally, rule: &Rule, effect: Effect, (namespace, reason): (&str, &str), statements: u64) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
         let noted = Noted { effect, statements, app: self.client.app.as_deref(), namespace, reason };
         tally.note(&noted, shape(self.command), || text(self.command));

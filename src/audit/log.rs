@@ -132,13 +132,7 @@ impl LogReader {
     }
 
     /// A WRITE line.
-    fn hold(
-        &mut self,
-        read: Read<'_>,
-        form: Form,
-        wanted: &Wanted<'_>,
-        out: &mut Vec<Past>,
-    ) -> Result<(), Unreadable> {
+    fn hold(&mut self, read: Read<'_>, form: Form, wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
         let class = if form == Form::Delete { Class::Delete } else { Class::Update };
         let key = read.client.connection;
         let same = |held: &Held| {
@@ -214,7 +208,9 @@ impl LogReader {
         } else {
             let document = read.document()?;
             match list {
-                Some(list) if document.as_document().get(list).is_none() => hidden(inserted.unwrap_or(1).max(1), OMITTED),
+                Some(list) if document.as_document().get(list).is_none() => {
+                    hidden(inserted.unwrap_or(1).max(1), OMITTED)
+                }
                 _ => {
                     let database = document.as_document().get("$db").and_then(|db| db.as_str());
                     Asked::Command(kept(document.as_document(), database.unwrap_or(namespace.database)))

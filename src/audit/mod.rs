@@ -23,4 +23,4 @@ pub use judge::Audit;
 pub use past::{Asked, Client, Hidden, Past, Unreadable, Wanted};
 pub use proposal::propose;
 pub use shape::{shape, shape_of_frame};
-pub use tally::{Counts, Effect, Example, RuleTally, Tally};
+pub use tally::{Counts, Effect, Example, Noted, RuleTally, Tally};

@@ -115,9 +115,8 @@ pub(super) fn statement(form: Form, logged: Document<'_>) -> CowDocument<'static
     const UPDATE: [&[u8]; 7] = [b"q", b"u", b"c", b"multi", b"upsert", b"arrayFilters", b"collation"];
     const DELETE: [&[u8]; 3] = [b"q", b"limit", b"collation"];
     // mongod writes them where they were left out, too.
-    let is_default = |element: &Element<'_>| {
-        matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false)
-    };
+    let is_default =
+        |element: &Element<'_>| matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false);
     let fields: &[&[u8]] = if form == Form::Delete { &DELETE } else { &UPDATE };
     CowDocument::build(|w| {
         let kept = logged.elements().filter(|element| fields.contains(&element.key) && !is_default(element));

@@ -22,7 +22,7 @@ struct Proposal {
     evidence: Vec<String>,
 }
 
-/// A rule file that loads, or one with comments only. What does not go together with rules proposed before it is a
+/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules proposed before it is a
 /// comment too.
 #[must_use]
 pub fn propose(habits: &Habits, sources: &[String]) -> String {
@@ -30,7 +30,7 @@ pub fn propose(habits: &Habits, sources: &[String]) -> String {
     let found = proposals(habits);
     let mut head = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
     if found.is_empty() {
-        return head + "# Nothing in it calls for a rule.\n" + "version: 1\nrules: []\n";
+        return head + "# Nothing in it calls for a rule.\n";
     }
     head.push_str("# Every rule is in shadow mode: it counts and changes nothing. Try it, then remove `mode`.\n");
     let mut body = String::new();
@@ -69,11 +69,8 @@ impl Proposal {
             let _ = writeln!(out, "  # {}", one_line(line));
         }
         let Self { namespace, pattern, .. } = self;
-        let _ = writeln!(
-            out,
-            "  - name: {name}\n    namespace: {}\n    mode: shadow\n    {pattern}",
-            quoted(namespace)
-        );
+        let _ =
+            writeln!(out, "  - name: {name}\n    namespace: {}\n    mode: shadow\n    {pattern}", quoted(namespace));
         out
     }
 }
@@ -193,5 +190,7 @@ fn quoted(text: &str) -> String {
 
 /// What traffic says never begins a line of the file.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}') { ' ' } else { c })
+        .collect()
 }

@@ -32,6 +32,19 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// As JSON and logs have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Rewritten => "rewritten",
+            Self::Warned => "warned",
+            Self::CannotTell => "cannot_tell",
+            Self::Excepted => "excepted",
+            Self::Passed => "passed",
+        }
+    }
+
     /// What a rule says, whether it acts or is only tried.
     #[must_use]
     pub fn of(said: Said) -> Self {
@@ -128,14 +141,17 @@ impl RuleTally {
         self.counts.add(Effect::Passed, statements);
     }
 
+    /// Counts, without an example.
+    pub fn count(&mut self, noted: &Noted<'_>) {
+        self.counts.add(noted.effect, noted.statements);
+        self.app(noted.app.unwrap_or(UNNAMED)).add(noted.effect, noted.statements);
+    }
+
     /// Counts; `shell` is asked for the text of a shape that is new.
     pub fn note(&mut self, noted: &Noted<'_>, shape: String, shell: impl FnOnce() -> Option<String>) {
-        let app = noted.app.unwrap_or(UNNAMED);
-        self.counts.add(noted.effect, noted.statements);
-        self.app(app).add(noted.effect, noted.statements);
-        let same = |one: &&mut Example| {
-            one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace
-        };
+        self.count(noted);
+        let same =
+            |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
         if let Some(known) = self.examples.iter_mut().find(same) {
             known.statements = known.statements.saturating_add(noted.statements);
         } else if self.examples.len() < MAX_EXAMPLES {
@@ -144,7 +160,7 @@ impl RuleTally {
                 namespace: noted.namespace.to_owned(),
                 shape,
                 statements: noted.statements,
-                app: app.to_owned(),
+                app: noted.app.unwrap_or(UNNAMED).to_owned(),
                 reason: noted.reason.to_owned(),
                 shell: shell(),
             });

@@ -171,12 +171,20 @@ async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Re
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let rules = Arc::new(ArcSwap::new(rules));
     let service = Arc::new(service);
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
     let proxy = Proxy::bind(config, rules.clone(), service.clone()).await?;
     announce(&proxy)?;
+    let observer = proxy.observer();
+    let reports = async {
+        while asked.recv().await.is_some() {
+            observer.log();
+        }
+        std::future::pending().await
+    };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         tokio::select! {
@@ -184,6 +192,7 @@ async fn serve(config: Config, rules: Arc<RuleSet>, service: MongoService) -> Re
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
             () = certificates.follow(async || _ = hangup.recv().await) => {}
             () = access::watch(&service, &rules) => {}
+            () = reports => {}
         }
         drop(draining);
     };

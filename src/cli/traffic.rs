@@ -85,7 +85,9 @@ pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result
         let read: Result<Vec<Source>> = files
             .iter()
             .enumerate()
-            .map(|(source, path)| read_file(source, path, &queues, &progress).with_context(|| path.display().to_string()))
+            .map(|(source, path)| {
+                read_file(source, path, &queues, &progress).with_context(|| path.display().to_string())
+            })
             .collect();
         drop(queues);
         let done: Vec<(W, Faults)> = running.into_iter().filter_map(|worker| worker.join().ok()).collect();
@@ -113,7 +115,8 @@ fn progress(files: &[PathBuf]) -> Result<ProgressBar> {
         bytes += std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
     }
     let progress = ProgressBar::new(bytes);
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta}");
+    let style =
+        ProgressStyle::with_template("{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta}");
     Ok(progress.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
 }
 
@@ -246,7 +249,8 @@ impl Sharing<'_> {
             if reader.by_ref().take(rest).read_to_end(&mut record)? as u64 != rest {
                 break Some(CUT.to_owned());
             }
-            let connection = peek(&record).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
+            let connection =
+                peek(&record).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
             self.give(connection.unwrap_or_default().cast_unsigned(), Kind::Capture, &[&record])?;
         };
         self.send_all(Kind::Capture)?;

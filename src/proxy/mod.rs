@@ -26,8 +26,9 @@ mod topology;
 mod upstream;
 
 pub use limits::LimitSettings;
-pub use policy::{Policy, Steps};
+pub use observations::LiveRule;
+pub use policy::{Policy, RuleLabel, Steps};
 pub use recording::{RecordCounts, Recorder, Recording, Sink};
-pub use server::{BindError, Config, Proxy};
+pub use server::{BindError, Config, Observer, Proxy};
 pub use tls::{Certificates, ListenerFiles, ListenerTls, TlsError};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

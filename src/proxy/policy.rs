@@ -2,7 +2,7 @@
 //! policy and runs with [`RuleSet`]. The relay must not know what a rule is.
 
 use crate::engine::{self, Input, Now, Observation, Session, Step, Triage};
-use crate::patterns::RuleSet;
+use crate::patterns::{Rule, RuleSet};
 
 /// Judges a client's messages.
 pub trait Policy: Send + Sync + 'static {
@@ -15,6 +15,24 @@ pub trait Policy: Send + Sync + 'static {
     fn triage(&self, head: &[u8]) -> Triage;
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
+
+    /// Tells sets of rules apart.
+    fn version(&self) -> u64 {
+        0
+    }
+
+    /// The rules by their numbers, for counters that outlive the set.
+    fn labels(&self) -> Vec<RuleLabel> {
+        Vec::new()
+    }
+}
+
+/// A rule as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RuleLabel {
+    pub name: String,
+    /// Of its text, see [`RuleSet::fingerprint`](crate::rules::RuleSet::fingerprint).
+    pub fingerprint: u64,
 }
 
 /// See [`engine::Plan`].
@@ -36,6 +54,15 @@ impl Policy for RuleSet {
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> engine::Plan<'p> {
         engine::Plan::new(frame, self, now)
+    }
+
+    fn version(&self) -> u64 {
+        self.hash().0
+    }
+
+    fn labels(&self) -> Vec<RuleLabel> {
+        let label = |rule: &Rule| RuleLabel { name: rule.name.value.clone(), fingerprint: self.fingerprint(rule) };
+        self.rules().iter().map(label).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::arrival::{self, Reception};
 use super::door::Door;
 use super::limits::{LimitSettings, Limits};
-use super::observations::Observations;
+use super::observations::{LiveRule, Observations};
 use super::policy::Policy;
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
@@ -51,6 +51,25 @@ pub struct Proxy<P> {
     service: Arc<dyn Service>,
     observations: Arc<Observations>,
     compressors: Option<Arc<[Method]>>,
+}
+
+/// Sees what rules have said so far.
+pub struct Observer<P> {
+    observations: Arc<Observations>,
+    rules: Arc<ArcSwap<P>>,
+}
+
+impl<P: Policy> Observer<P> {
+    /// Every rule, with what it has said since it was first loaded; reloads do not end a count.
+    #[must_use]
+    pub fn report(&self) -> Vec<LiveRule> {
+        self.observations.report(&**self.rules.load())
+    }
+
+    /// The same as log lines.
+    pub fn log(&self) {
+        self.report().iter().for_each(LiveRule::log);
+    }
 }
 
 /// A listener could not be opened.
@@ -96,6 +115,11 @@ impl<P: Policy> Proxy<P> {
         self.topology.listeners().iter().copied()
     }
 
+    /// What rules say while it serves.
+    pub fn observer(&self) -> Observer<P> {
+        Observer { observations: self.observations.clone(), rules: self.rules.clone() }
+    }
+
     /// Serves until `shutdown` is ready; then accepts nobody, closes idle connections and gives busy ones
     /// [`DRAIN`].
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
@@ -124,9 +148,7 @@ impl<P: Policy> Proxy<P> {
             let left = draining.receiver_count();
             tracing::warn!("{left} connections were still busy after {} s and are closed", DRAIN.as_secs());
         }
-        for (rule, verdict, count) in self.observations.counts() {
-            tracing::info!(rule, verdict, count, "rule's verdicts since start");
-        }
+        Observer { observations: self.observations, rules: self.rules }.log();
     }
 }
 
