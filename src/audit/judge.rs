@@ -5,7 +5,7 @@ use super::shape::shape;
 use super::tally::{Effect, Noted, Tally};
 use crate::command::{Class, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
-use crate::engine::{Need, Now, Observation, Outcome, Rehearsal, Session, rehearse, statements};
+use crate::engine::{Need, Now, Observation, Outcome, Rehearsal, Said, Session, rehearse, statements};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::shell::render;
 
@@ -119,7 +119,12 @@ impl<'r> Audit<'r> {
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
         let spoke = |rule: &Rule| rehearsal.observations.iter().any(|observation| observation.rule == rule.id);
-        for rule in found.iter().filter(|rule| looks_at(rule, namespace, class, kind) && !spoke(rule)) {
+        // What one rule rejects no later one sees.
+        let rejecting = rehearsal.observations.iter().find(|observation| observation.said == Said::Reject);
+        let last = rejecting.map(|observation| rules.rule(observation.rule).pattern.phase());
+        let sees = |rule: &Rule| last.is_none_or(|last| rule.pattern.phase() <= last);
+        let silent = |rule: &&Rule| looks_at(rule, namespace, class, kind) && sees(rule) && !spoke(rule);
+        for rule in found.iter().filter(silent) {
             let reason = match &rehearsal.outcome {
                 _ if seen.hides_from(rule) => REST_UNKNOWN,
                 // Refused without a rule: it is not as mongod took it, or docward would not read it.
@@ -146,7 +151,8 @@ impl Seen<'_> {
     /// Whether the rule looks at what the source leaves out.
     fn hides_from(&self, rule: &Rule) -> bool {
         let whole = |(_, class, kind): Target<'_>| rule.pattern.judges_command(class, kind);
-        self.partial && (rule.pattern.looks_at_comment() || self.target.is_some_and(whole))
+        let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
+        self.partial && (comment || self.target.is_some_and(whole))
     }
 
     fn note(&self, tally: &mut Tally, rule: &Rule, effect: Effect, (namespace, reason): (&str, &str), statements: u64) {

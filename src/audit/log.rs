@@ -13,10 +13,11 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::past::{
-    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, connection, head, joined, kept, statement,
+    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, comment, connection, head, joined, kept,
+    statement,
 };
 use crate::command::{Class, Form, Namespace};
-use crate::document::CowDocument;
+use crate::document::{CowDocument, Value};
 use crate::shell;
 
 /// Statements of one command that are held until the rest of it comes; a longer batch is judged in parts.
@@ -93,6 +94,8 @@ struct Held {
     namespace: (String, String),
     form: Form,
     statements: Vec<CowDocument<'static>>,
+    /// The command's.
+    comment: Option<CowDocument<'static>>,
     truncated: u64,
     bytes: usize,
 }
@@ -154,12 +157,16 @@ impl LogReader {
             milliseconds: read.milliseconds,
             form,
             statements: Vec::new(),
+            comment: None,
             truncated: 0,
             bytes: 0,
         });
         match logged {
             None => held.truncated += 1,
-            Some(logged) => held.statements.push(statement(form, logged.as_document())),
+            Some(logged) => {
+                held.statements.push(statement(form, logged.as_document()));
+                held.comment = held.comment.take().or_else(|| comment(logged.as_document()));
+            }
         }
         held.bytes += read.json.len();
         self.held_bytes += read.json.len();
@@ -189,10 +196,16 @@ impl LogReader {
             Some(held.form) == form
                 && (held.namespace.0.as_str(), held.namespace.1.as_str()) == (namespace.database, collection)
         };
-        if self.held.get(&key).is_some_and(answers) {
-            let command = read.document();
-            self.release(key, command.as_ref().ok(), out);
+        let list = form.and_then(Form::list);
+        // Some drivers send statements in the body, where one is logged a second time, and several as their number.
+        let has_statements = |json: &str| list.is_some_and(|list| json.contains(&format!("\"{list}\":[")));
+        if self.held.get(&key).is_some_and(answers) && (read.truncated || !has_statements(read.json)) {
+            let command = if read.truncated { Ok(None) } else { read.document().map(Some) };
+            self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
             return command.map(|_| ());
+        }
+        if self.held.get(&key).is_some_and(answers) {
+            self.held_bytes = self.held_bytes.saturating_sub(self.held.remove(&key).map_or(0, |held| held.bytes));
         }
         self.release(key, None, out);
         if !wanted(namespace, class, read.json.as_bytes()) {
@@ -202,14 +215,14 @@ impl LogReader {
             let (database, collection) = (namespace.database.to_owned(), collection.to_owned());
             Asked::Hidden(Hidden { database, collection, class, statements, reason })
         };
-        let list = form.and_then(Form::list);
         let asked = if read.truncated {
             hidden(inserted.unwrap_or(1).max(1), TRUNCATED)
         } else {
             let document = read.document()?;
             match list {
-                Some(list) if document.as_document().get(list).is_none() => {
-                    hidden(inserted.unwrap_or(1).max(1), OMITTED)
+                Some(list) if document.as_document().get(list).and_then(Value::as_array).is_none() => {
+                    let count = document.as_document().get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
+                    hidden(count.or(inserted).unwrap_or(1).max(1), OMITTED)
                 }
                 _ => {
                     let database = document.as_document().get("$db").and_then(|db| db.as_str());
@@ -259,7 +272,8 @@ impl Held {
         }
         let namespace = Namespace { database: &database, collection: &collection };
         let partial = command.is_none();
-        let command = joined(form, namespace, command.map(CowDocument::as_document), &self.statements);
+        let rest = command.or(self.comment.as_ref()).map(CowDocument::as_document);
+        let command = joined(form, namespace, rest, &self.statements);
         out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command), partial }));
     }
 }

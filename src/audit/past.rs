@@ -1,7 +1,7 @@
 //! What is known of one thing that a client once asked for.
 
 use crate::command::{Class, Form, Namespace, classify};
-use crate::document::{CowDocument, Document, Element, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Value};
 
 /// One command of the past, or what is left of it.
 #[derive(Debug, Clone)]
@@ -81,32 +81,35 @@ pub(super) fn is_of_session(key: &[u8]) -> bool {
 /// A command as it is kept: without its session, and with `$db` once.
 pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static> {
     CowDocument::build(|w| {
-        body(command, w);
+        let kept = command.elements().filter(|e| !is_of_session(e.key) && e.key != b"$db");
+        kept.for_each(|element| w.element(element));
         w.string("$db", database);
     })
 }
 
-fn body(command: Document<'_>, w: &mut Writer<'_>) {
-    command.elements().filter(|e| !is_of_session(e.key) && e.key != b"$db").for_each(|element| w.element(element));
-}
-
-/// The command that carried these statements. `command` is the rest of it, if that is known.
+/// The command that carried these statements. `rest` is what is known of it beside them.
 pub(super) fn joined(
     form: Form,
     namespace: Namespace<'_>,
-    command: Option<Document<'_>>,
+    rest: Option<Document<'_>>,
     statements: &[CowDocument<'static>],
 ) -> Option<CowDocument<'static>> {
     let list = form.list()?;
     let name = if form == Form::Delete { "delete" } else { "update" };
+    let written = [name.as_bytes(), list.as_bytes(), b"$db"];
     Some(CowDocument::build(|w| {
-        match command {
-            Some(command) => body(command, w),
-            None => w.string(name, namespace.collection),
-        }
+        w.string(name, namespace.collection);
+        let rest = rest.into_iter().flat_map(Document::elements);
+        rest.filter(|e| !is_of_session(e.key) && !written.contains(&e.key)).for_each(|element| w.element(element));
         w.array(list, |a| statements.iter().for_each(|one| a.value(Value::document(one.as_document()))));
         w.string("$db", namespace.database);
     }))
+}
+
+/// The command's comment, which mongod logs with each of its statements.
+pub(super) fn comment(logged: Document<'_>) -> Option<CowDocument<'static>> {
+    let comment = logged.get("comment")?;
+    Some(CowDocument::build(|w| w.value("comment", comment)))
 }
 
 /// A logged update or delete as its command had it: mongod adds fields of its own and writes the hint in

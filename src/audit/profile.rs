@@ -9,9 +9,11 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::past::{
-    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, connection, head, joined, kept, statement,
+    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, comment, connection, head, joined, kept,
+    statement,
 };
 use crate::command::{Class, Form, Namespace, classify};
+use crate::document::{CowDocument, Value};
 use crate::shell;
 
 #[derive(Deserialize)]
@@ -69,22 +71,32 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(),
         return Ok(());
     }
     let inserted = entry.ninserted.as_ref().and_then(number).and_then(|count| u64::try_from(count).ok());
-    let hidden = |reason| {
+    let hidden = |reason, count: Option<u64>| {
         let (database, collection) = (namespace.database.to_owned(), collection.to_owned());
-        Asked::Hidden(Hidden { database, collection, class, statements: inserted.unwrap_or(1).max(1), reason })
+        Asked::Hidden(Hidden {
+            database,
+            collection,
+            class,
+            statements: count.or(inserted).unwrap_or(1).max(1),
+            reason,
+        })
     };
     let asked = if truncated_name(json).is_some() {
-        hidden(TRUNCATED)
+        hidden(TRUNCATED, None)
     } else {
         let document = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
         let list = Form::of(class).and_then(Form::list);
         match (form, list) {
             (Some(form), _) => {
                 let statement = statement(form, document.as_document());
-                let Some(command) = joined(form, namespace, None, &[statement]) else { return Ok(()) };
+                let comment = comment(document.as_document());
+                let rest = comment.as_ref().map(CowDocument::as_document);
+                let Some(command) = joined(form, namespace, rest, &[statement]) else { return Ok(()) };
                 Asked::Command(command)
             }
-            (None, Some(list)) if document.as_document().get(list).is_none() => hidden(OMITTED),
+            (None, Some(list)) if document.as_document().get(list).and_then(Value::as_array).is_none() => {
+                hidden(OMITTED, document.as_document().get(list).and_then(Value::as_integer).map(i64::unsigned_abs))
+            }
             _ => {
                 let database = document.as_document().get("$db").and_then(|db| db.as_str());
                 Asked::Command(kept(document.as_document(), database.unwrap_or(namespace.database)))

@@ -50,6 +50,9 @@ fn statements_and_their_command_come_together_by_connection() {
     const WHOLE: &str =
         r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}, {comment: "hi"})"#;
     const PART: &str = r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}) (partial)"#;
+    const TWICE: &str = "db.c.bulkWrite([{replaceOne: {filter: {_id: 1}, replacement: {a: 5, at: \
+                         ISODate(\"2026-01-01T00:00:00.005Z\")}}}, {replaceOne: {filter: {_id: 1}, replacement: {a: 5, \
+                         at: ISODate(\"2026-01-01T00:00:00.005Z\")}}}])";
     let write = |context| line(context, "update", "d.c", Q, "");
     let rest = |context| line(context, "command", "d.$cmd", UPDATE, "");
     let find = line("a", "command", "d.c", r#"{"find":"c","filter":{},"$db":"d"}"#, "");
@@ -61,6 +64,9 @@ fn statements_and_their_command_come_together_by_connection() {
         r#"{"q":{"_id":1},"u":{}}"#,
         r#","truncated":{"command":{"u":{"a":{"type":"string"}}}}"#,
     );
+    let body = r#"{"update":"c","updates":[{"q":{},"u":{"$set":{"a":1}}}],"$db":"d"}"#;
+    let in_body = line("a", "command", "d.$cmd", body, "");
+    let counted = line("a", "command", "d.$cmd", r#"{"update":"c","updates":2,"$db":"d"}"#, "");
     for (lines, expected) in [
         (vec![write("a"), rest("a")], vec![WHOLE]),
         // Another connection's lines in between.
@@ -69,6 +75,10 @@ fn statements_and_their_command_come_together_by_connection() {
         (vec![write("a")], vec![PART]),
         (vec![write("a"), find.clone()], vec![PART, "db.c.find({})"]),
         (vec![write("a"), remove.clone()], vec![PART, "db.c.deleteMany({x: {$gt: 2}}) (partial)"]),
+        // Statements in the body are logged twice.
+        (vec![write("a"), in_body], vec!["db.c.updateOne({}, {$set: {a: 1}})"]),
+        (vec![write("a"), write("a"), counted.clone()], vec![TWICE]),
+        (vec![counted], vec!["Update of 2 on c: the source leaves out what the command carries"]),
         (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
     ] {
         assert_eq!(read(&lines), expected, "{lines:#?}");
@@ -183,6 +193,7 @@ fn what_rules_would_have_done_is_counted_by_statement() {
     let insert = line("a", "command", "d.c", r#"{"insert":"c","$db":"d"}"#, "");
     let out = line("a", "command", "d.x", r#"{"aggregate":"x","pipeline":[{"$out":"c"}],"cursor":{},"$db":"d"}"#, "");
     let elsewhere = line("a", "update", "d.other", Q, "");
+    let commented = write(r#"{"q":{"_id":1},"u":{"$set":{"a":1}},"comment":{"at":{"$date":"2026-01-01T00:00:00Z"}}}"#);
     let both = [write(Q), write(set), rest.clone()];
     for (pattern, lines, expected) in [
         ("replacement: {}", &both[..], (1, 0, 0, 0)),
@@ -196,6 +207,7 @@ fn what_rules_would_have_done_is_counted_by_statement() {
         // The rest of the command is another line, which a short command does not get.
         ("timestamps: { source: $comment.at }", &both[..2], (0, 0, 2, 0)),
         ("timestamps: { source: $comment.at }", &both, (2, 0, 0, 0)),
+        ("timestamps: { source: $comment.at }", &[commented], (0, 1, 0, 0)),
         ("defaults: { maxTimeMS: 5 }", &both[..2], (0, 0, 2, 0)),
         ("tree: {}", &[write(r#"{"q":{"_id":1},"u":{"$set":{"parent":2}}}"#)], (0, 0, 1, 0)),
     ] {
