@@ -134,6 +134,15 @@ fn key(namespace: &str, filter: Document<'_>) -> Option<u64> {
     Some(connection(&[namespace.as_bytes(), &[0], id.bytes].concat()))
 }
 
+/// Whether a condition keeps a number from being arbitrarily small.
+fn has_lower_bound(condition: Value<'_>) -> bool {
+    const BOUNDS: [&[u8]; 4] = [b"$gte", b"$gt", b"$eq", b"$in"];
+    match condition.as_document().filter(|document| has_operators(*document)) {
+        Some(operators) => operators.elements().any(|element| BOUNDS.contains(&element.key)),
+        None => true,
+    }
+}
+
 fn has_operators(document: Document<'_>) -> bool {
     document.first().is_some_and(|first| first.key.starts_with(b"$"))
 }
@@ -235,7 +244,7 @@ impl Collection {
         for element in fields.elements() {
             let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
-            if down && !filter.is_some_and(|filter| filter.get(field).is_some()) {
+            if down && !filter.and_then(|filter| filter.get(field)).is_some_and(has_lower_bound) {
                 seen.count_field(&mut self.decrements, field.to_owned());
             }
         }

@@ -180,8 +180,25 @@ fn looks_at(rule: &Rule, namespace: Namespace<'_>, class: Class, kind: Option<St
 fn target(command: Document<'_>) -> Option<Target<'_>> {
     let first = command.first()?;
     let class = classify(first.key);
+    if class == Class::BulkWrite {
+        return bulk_target(command);
+    }
     let namespace = Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? };
     Some((namespace, class, kind(command, class)))
+}
+
+/// The same of a bulkWrite's one op.
+fn bulk_target(command: Document<'_>) -> Option<Target<'_>> {
+    let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;
+    let first = op.first()?;
+    let place = usize::try_from(first.value.as_integer()?).ok()?;
+    let named = command.get("nsInfo")?.as_array()?.values().nth(place)?.as_document()?;
+    let kind = match first.key {
+        b"insert" => StatementKind::Insert,
+        b"delete" => StatementKind::Delete,
+        _ => kind_of_change(op.get("updateMods")?),
+    };
+    Some((Namespace::parse(named.get("ns")?.as_str()?)?, Class::BulkWrite, Some(kind)))
 }
 
 fn kind(command: Document<'_>, class: Class) -> Option<StatementKind> {
@@ -198,12 +215,15 @@ fn kind(command: Document<'_>, class: Class) -> Option<StatementKind> {
         }
         _ => return None,
     };
-    let change = change?;
-    Some(match change.as_document() {
+    change.map(kind_of_change)
+}
+
+fn kind_of_change(change: Value<'_>) -> StatementKind {
+    match change.as_document() {
         None => StatementKind::Pipeline,
         Some(document) if document.first().is_some_and(|first| first.key.starts_with(b"$")) => StatementKind::Operators,
         Some(_) => StatementKind::Replacement,
-    })
+    }
 }
 
 /// What a command of this class may write as.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::field::Purpose;
 use super::habits::{Collection, Evidence, Habits};
+use super::shape::one_line;
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 
@@ -95,9 +96,11 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
         return None;
     }
     let mut lines = vec![format!(
-        "{replaced} times a whole document was replaced, {blind} of them without any condition beside _id, {} after the \
-         same connection had read it: what others wrote in between is erased.",
-        habits.after_reading
+        "A whole document was replaced {}, {} without any condition beside _id, {} after the same connection had read it: \
+         what others wrote in between is erased.",
+        times(replaced),
+        times(blind),
+        times(habits.after_reading)
     )];
     lines.extend(evidence(&habits.replacements));
     let version = habits.fields.iter().find(|((purpose, _), _)| *purpose == Purpose::Version);
@@ -116,9 +119,9 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
 
 fn bounds(namespace: &str, field: &str, counted: &Evidence) -> Proposal {
     let mut lines = vec![format!(
-        "'{field}' was counted down {} times without a lower bound in the filter; if it is a stock or a balance, it can \
+        "'{field}' was counted down {} without a lower bound in the filter; if it is a stock or a balance, it can \
          fall below zero.",
-        counted.counts.total()
+        times(counted.counts.total())
     )];
     lines.extend(evidence(counted));
     Proposal::new(namespace, "bounds", format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), lines)
@@ -160,7 +163,8 @@ fn empty_filters(namespace: &str, habits: &Collection) -> Option<Proposal> {
     let seen: Vec<(&str, &Evidence)> = both.into_iter().filter(|(_, evidence)| evidence.counts.total() > 0).collect();
     let mut lines = Vec::new();
     for (operation, counted) in &seen {
-        lines.push(format!("{} {operation} statements had an empty filter.", counted.counts.total()));
+        let article = if *operation == "update" { "An" } else { "A" };
+        lines.push(format!("{article} {operation} with an empty filter came {}.", times(counted.counts.total())));
         lines.extend(evidence(counted));
     }
     let operations: Vec<&str> = seen.iter().map(|(operation, _)| *operation).collect();
@@ -188,9 +192,6 @@ fn quoted(text: &str) -> String {
     if plain && word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// What traffic says never begins a line of the file.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}') { ' ' } else { c })
-        .collect()
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }

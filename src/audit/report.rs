@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::shape::one_line;
 use super::tally::{Counts, Effect, Example, RuleTally, Tally};
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::Mode;
@@ -67,7 +68,7 @@ pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> String {
             0 => String::new(),
             count => format!(", {count} entries cannot be read"),
         };
-        let note = source.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        let note = source.note.as_ref().map(|note| format!(": {}", one_line(note))).unwrap_or_default();
         line(&mut out, format_args!("{} ({}){unreadable}{note}", source.name, source.kind));
     }
     line(&mut out, format_args!("{} commands on the rules' collections\n", tally.commands));
@@ -112,7 +113,7 @@ fn behind(rule: &Rule, tally: &RuleTally, out: &mut String) {
     }
     line(out, format_args!("\nrule '{}' ({})", rule.name.value, rule.pattern.name()));
     for (app, counts) in apps.iter().take(SHOWN) {
-        line(out, format_args!("  {app}: {}", in_words(counts)));
+        line(out, format_args!("  {}: {}", one_line(app), in_words(counts)));
     }
     if apps.len() > SHOWN {
         line(out, format_args!("  and {} more applications", apps.len() - SHOWN));
@@ -133,9 +134,10 @@ fn example_text(example: &Example, out: &mut String) {
     let Example { namespace, shape, statements, reason, shell, .. } = example;
     let effect = words(example.effect);
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    line(out, format_args!("  {effect} {statements} × {namespace} {shape}{reason}"));
+    let what = one_line(&format!("{namespace} {shape}{reason}"));
+    line(out, format_args!("  {effect} {statements} × {what}"));
     if let Some(shell) = shell {
-        line(out, format_args!("      {shell}"));
+        line(out, format_args!("      {}", one_line(shell)));
     }
 }
 

@@ -31,6 +31,12 @@ pub fn shape_of_frame(frame: &[u8]) -> String {
     command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
 }
 
+/// The text as part of a line: what traffic says neither begins a line nor moves a terminal's cursor.
+pub(super) fn one_line(text: &str) -> String {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
+}
+
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);

@@ -219,6 +219,35 @@ fn what_rules_would_have_done_is_counted_by_statement() {
 }
 
 #[test]
+fn ops_of_a_bulk_write_count_for_their_own_collections() {
+    let rules = rules("replacement: {}");
+    let mut audit = Audit::new(&rules);
+    let op =
+        |namespace: i32, change: bson::Document| doc! {"update": namespace, "filter": {"_id": 1}, "updateMods": change};
+    let ops = vec![op(0, doc! {"a": 1}), op(1, doc! {"a": 1}), op(1, doc! {"$set": {"a": 1}}), op(1, doc! {"b": 1})];
+    let command = doc! {"bulkWrite": 1, "ops": ops, "nsInfo": [{"ns": "d.other"}, {"ns": "d.c"}], "$db": "admin"};
+    let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
+    let sender = capture::Sender { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
+    let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
+    audit.take(&capture::past(Document::parse(&record).unwrap()).unwrap());
+    let counts = audit.finish().rules[0].counts;
+    assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
+}
+
+#[test]
+fn a_report_for_people_has_no_control_characters_of_the_traffic() {
+    let rules = rules("replacement: {}");
+    let mut audit = Audit::new(&rules);
+    let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
+    let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
+    audit.take(&Past { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+    let tally = audit.finish();
+    let text = report::to_text(&tally, &rules, &[]);
+    assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
+    assert_eq!(report::to_json(&tally, &rules, &[])["rules"][0]["counts"]["rejected"], 1);
+}
+
+#[test]
 fn counts_are_bounded_and_add_up_wherever_they_were_made() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
@@ -287,6 +316,11 @@ fn habits_become_rules_that_load() {
         (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "Nothing in it", "replacement:"),
         (vec!["db.c.updateOne({_id: 1}, {$inc: {n: -2}})"], "bounds: { field: n, min: 0 }", "replacement:"),
         (vec!["db.c.updateOne({_id: 1, n: {$gte: 2}}, {$inc: {n: -2}})"], "Nothing in it", "bounds:"),
+        (
+            vec!["db.c.updateOne({_id: 1, n: {$lt: 9}}, {$inc: {n: -2}})"],
+            "bounds: { field: n, min: 0 }",
+            "replacement:",
+        ),
         (vec!["db.c.updateOne({_id: 1}, {$inc: {n: 2}})"], "Nothing in it", "bounds:"),
         (pushes, "bucket: { array: l, count: l_count, limit: 100 }", "replacement:"),
         (sliced, "Nothing in it", "bucket:"),

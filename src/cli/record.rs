@@ -75,7 +75,7 @@ fn conclude(file: &Path, written: &Written, dropped: u64) -> ExitCode {
     let Written { records, bytes, error } = written;
     println!("recorded {records} commands ({bytes} bytes) in {}; {dropped} were not recorded", file.display());
     match error {
-        Some(error) => fail(&format!("{}: {error}; what came later is not in it", file.display()), 1),
+        Some(error) => fail(&format!("{}: {error}; its end is missing", file.display()), 1),
         None => ExitCode::SUCCESS,
     }
 }
@@ -131,9 +131,13 @@ fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &Record
             continue;
         }
         let result = file.write_all(&record);
+        if result.is_ok() {
+            written.records += 1;
+            written.bytes += record.len() as u64;
+        } else {
+            counts.drop_one();
+        }
         note_error(result, &mut written);
-        written.records += 1;
-        written.bytes += record.len() as u64;
     }
     let flushed = file.flush();
     note_error(flushed, &mut written);
@@ -190,5 +194,24 @@ fn end_of_last(reader: &mut BufReader<&mut File>, length: u64) -> Result<u64> {
         }
         end += record;
         reader.seek_relative(i64::try_from(record).unwrap_or(i64::MAX) - 4)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_ends_the_recording_only() {
+        let (queue, records) = channel();
+        let counts = RecordCounts::default();
+        let sink = Sink::new(queue.clone(), Arc::default());
+        // More than the buffer holds, so that the disk is met before the end.
+        (0..3).for_each(|_| queue.send(Some(vec![0; 2 << 20])).unwrap());
+        sink.close();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let written = write_all(full, &records, &counts);
+        assert!(written.error.is_some());
+        assert_eq!(counts.dropped(), 3);
     }
 }

@@ -179,3 +179,27 @@ impl Recording<'_> {
         sink.offer(record(&sender, command.as_document()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_and_the_rest_is_counted() {
+        let (queue, records) = channel();
+        let counts = Arc::new(RecordCounts::default());
+        let sink = Sink::new(queue, counts.clone());
+        let record = || vec![0; (1 << 20) - OVERHEAD];
+        (0..70).for_each(|_| sink.offer(record()));
+        assert_eq!(counts.dropped(), 6);
+        counts.taken(&records.recv().unwrap().unwrap());
+        sink.offer(record());
+        assert_eq!(counts.dropped(), 6, "there was room again");
+        drop(records);
+        sink.offer(Vec::new());
+        assert_eq!(counts.dropped(), 7, "nobody takes it");
+        sink.close();
+    }
+}
