@@ -305,7 +305,7 @@ fn habits_become_rules_that_load() {
     for (commands, expected, absent) in [
         (
             vec!["db.c.find({_id: 1})", "db.c.replaceOne({_id: 1}, {a: 1})"],
-            "1 after the same connection had read it",
+            "once after the same connection had read it",
             "guard:",
         ),
         (

@@ -65,9 +65,9 @@ pub enum Command {
     Explain(explain::Arguments),
     /// Run the tests that rule files carry, and test files.
     Test(test::Arguments),
-    /// Forward everything and record what clients ask for, for audit and suggest.
+    /// Forward everything, and record what clients ask for.
     Record(record::Arguments),
-    /// Show what rules would have done to past traffic: mongod's log, its profiler, or a capture.
+    /// Show what rules would have done to past traffic.
     Audit(audit::Arguments),
     /// Propose rules that past traffic calls for.
     Suggest(suggest::Arguments),
