@@ -5,8 +5,10 @@
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
 //! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
+//! - `audit`: past traffic held against rules; pure
 //! - `service`, `proxy`, `cli`: the shell with sockets and clocks
 
+pub mod audit;
 pub mod cli;
 pub mod command;
 pub mod document;

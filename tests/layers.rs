@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-const FLOORS: [&str; 10] =
-    ["wire", "document", "command", "shell", "rules", "patterns", "engine", "service", "proxy", "cli"];
+const FLOORS: [&str; 11] =
+    ["wire", "document", "command", "shell", "rules", "patterns", "engine", "audit", "service", "proxy", "cli"];
 /// Up to here everything is pure.
-const LAST_PURE: usize = 6;
+const LAST_PURE: usize = 7;
 const IMPURE: [&str; 8] =
     ["tokio", "mongodb::", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread", "std::fs"];
 

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
+mod audit;
 mod check;
 mod completions;
 mod config;
@@ -7,11 +8,14 @@ mod connection;
 mod difference;
 mod explain;
 mod man;
+mod record;
 pub mod reload;
 mod repair;
 mod reset_clock;
 mod serve;
+mod suggest;
 mod test;
+mod traffic;
 mod values;
 mod words;
 
@@ -62,6 +66,12 @@ pub enum Command {
     Explain(explain::Arguments),
     /// Run the tests that rule files carry, and test files.
     Test(test::Arguments),
+    /// Forward everything, and record what clients ask for.
+    Record(record::Arguments),
+    /// Show what rules would have done to past traffic.
+    Audit(audit::Arguments),
+    /// Propose rules that past traffic calls for.
+    Suggest(suggest::Arguments),
     /// Find copies that do not say what their original says, and mend them.
     Repair(repair::Arguments),
     /// Forget the stamps of a timestamps rule, so that the next write wins.
@@ -82,6 +92,9 @@ impl Command {
             Self::Check(arguments) => check::run(&arguments),
             Self::Explain(arguments) => explain::run(arguments),
             Self::Test(arguments) => test::run(&arguments),
+            Self::Record(arguments) => record::run(arguments),
+            Self::Audit(arguments) => audit::run(&arguments),
+            Self::Suggest(arguments) => suggest::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),
             Self::ResetClock(arguments) => reset_clock::run(arguments),
             Self::Schema => print(SCHEMA.as_bytes()),

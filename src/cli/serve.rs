@@ -21,7 +21,7 @@ use super::connection::{Connection, start};
 use super::reload::Reload;
 use super::{EXIT_USAGE, fail, values};
 use crate::patterns::RuleSet;
-use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Proxy, Upstream};
+use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
 use crate::rules::Report;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
@@ -60,7 +60,7 @@ pub struct Arguments {
 /// The listeners' side; the upstream's is in its connection string.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
-struct TlsArguments {
+pub(super) struct TlsArguments {
     /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
     #[arg(long, value_name = "FILE")]
     tls_certificate: Option<PathBuf>,
@@ -70,6 +70,13 @@ struct TlsArguments {
     /// PEM file of authorities; clients without a certificate signed by one of them are refused.
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
+}
+
+impl From<TlsArguments> for TlsKeys {
+    fn from(typed: TlsArguments) -> Self {
+        let TlsArguments { tls_certificate, tls_key, tls_client_ca } = typed;
+        Self { certificate: tls_certificate, key: tls_key, client_ca: tls_client_ca }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -134,7 +141,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     })
 }
 
-async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
+pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
     let upstream = Upstream::parse(settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
     let placement = placement(&settings)?;
@@ -188,7 +195,7 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
 }
 
 /// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
-fn raise_file_limit(connections: Option<usize>) {
+pub(super) fn raise_file_limit(connections: Option<usize>) {
     const OTHER_FILES: u64 = 100;
     let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
     match rlimit::increase_nofile_limit(rlimit::INFINITY) {
@@ -206,13 +213,21 @@ async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoServi
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let mut certificates_hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let service = Arc::new(service);
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
-    announce(&proxy).context("cannot print to stdout")?;
+    announce(&proxy)?;
+    let observer = proxy.observer();
+    let reports = async {
+        while asked.recv().await.is_some() {
+            observer.log();
+        }
+        std::future::pending().await
+    };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         tokio::select! {
@@ -228,6 +243,7 @@ async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoServi
         () = reload.keep(hang_up) => Ok(()),
         () = certificates.follow(async || _ = certificates_hang_up.recv().await) => Ok(()),
         () = access::watch(&service, &rules) => Ok(()),
+        () = reports => Ok(()),
     }
 }
 
@@ -238,13 +254,14 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
     taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
 }
 
-fn announce(proxy: &Proxy<RuleSet>) -> std::io::Result<()> {
+/// One line for each listener: who waits for them knows that clients can come.
+pub(super) fn announce<P: Policy>(proxy: &Proxy<P>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
-        writeln!(stdout, "listening on {address}")?;
+        writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
     }
     if let Some(address) = proxy.query_address() {
-        writeln!(stdout, "listening on {address} for queries")?;
+        writeln!(stdout, "listening on {address} for queries").context("cannot print to stdout")?;
     }
-    stdout.flush()
+    stdout.flush().context("cannot print to stdout")
 }

@@ -2,8 +2,9 @@
 //! proxy is docward's own session. Passed on, a client would be logged in as docward's certificate, or as
 //! nobody; so it is refused, with a way round. Every other mechanism passes as it is.
 
-use crate::command::code;
-use crate::document::{Document, Element};
+use crate::command::{Reply, code};
+use crate::document::{Document, Element, Value, Writer};
+use crate::wire::op_msg;
 
 use super::plan::Refuse;
 
@@ -33,4 +34,31 @@ pub(super) fn refusal() -> Refuse {
                as well, give docward --tls-client-ca"
                 .to_owned(),
     }
+}
+
+/// Asks the server who is authenticated on a connection.
+#[must_use]
+pub fn users_question(request_id: i32) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(request_id, 0, 0, 64);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            w.int32("connectionStatus", 1);
+            w.string("$db", "admin");
+        });
+    });
+    writer.finish()
+}
+
+/// (authentication database, name) of everybody who is authenticated: `authInfo.authenticatedUsers` of a
+/// connectionStatus. `None` when it cannot be read.
+#[must_use]
+pub fn read_users(reply: &[u8]) -> Option<Vec<(String, String)>> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+    let info = reply.body.get("authInfo")?.as_document()?;
+    let users = info.get("authenticatedUsers")?.as_array()?;
+    let text = |user: Document<'_>, field: &str| user.get(field).and_then(Value::as_str).map(str::to_owned);
+    users
+        .values()
+        .map(|user| user.as_document().and_then(|user| Some((text(user, "db")?, text(user, "user")?))))
+        .collect()
 }

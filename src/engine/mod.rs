@@ -25,12 +25,13 @@ mod tests;
 mod transactions;
 mod triage;
 
+pub use authentication::{read_users, users_question};
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
 pub use queries::{Admission, Entrance};
-pub use rehearsal::{Need, Outcome, Rehearsal, rehearse, statements};
+pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
 pub use transactions::{Transaction, TransactionId, transaction};
-pub use triage::{Triage, triage};
+pub use triage::{Triage, class_of_head, triage};
 
 /// What the engine remembers of one client connection.
 #[derive(Debug, Default)]

@@ -6,15 +6,15 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::authentication::{self, is_by_certificate};
+use super::authentication::{self, is_by_certificate, read_users, users_question};
 use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
 use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
-use crate::command::{Batch, Class, Command, Form, Namespace, Reply, classify, code, error_reply};
-use crate::document::{Document, Kind, OwnedValue, Value, Writer};
+use crate::command::{Batch, Class, Command, Form, Namespace, classify, code, error_reply};
+use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
@@ -219,14 +219,7 @@ impl<'f> Plan<'f> {
     /// Who is authenticated is asked of the server itself, on the client's own connection.
     pub(super) fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
         self.state = State::AwaitingUsers;
-        let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 64);
-        writer.body(|out| {
-            Writer::document(out, |w| {
-                w.int32("connectionStatus", 1);
-                w.string("$db", "admin");
-            });
-        });
-        Step::Exchange(writer.finish())
+        Step::Exchange(users_question(command.message.header.request_id))
     }
 
     fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, Refuse> {
@@ -362,16 +355,4 @@ pub(super) fn write_with_fields(w: &mut Writer<'_>, body: Document<'_>, changes:
 
 pub(super) fn unreadable(error: crate::command::CommandError) -> Refuse {
     Refuse { code: code::FAILED_TO_PARSE, text: error.to_string() }
-}
-
-/// `authInfo.authenticatedUsers` of a connectionStatus.
-fn read_users(reply: &[u8]) -> Option<Vec<(String, String)>> {
-    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
-    let info = reply.body.get("authInfo")?.as_document()?;
-    let users = info.get("authenticatedUsers")?.as_array()?;
-    let text = |user: Document<'_>, field: &str| user.get(field).and_then(Value::as_str).map(str::to_owned);
-    users
-        .values()
-        .map(|user| user.as_document().and_then(|user| Some((text(user, "db")?, text(user, "user")?))))
-        .collect()
 }

@@ -143,7 +143,7 @@ impl Rehearsing<'_> {
 
     /// The reply to what the plan sends; `None` when only stored documents tell.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        let sent = whole(message)?;
+        let sent = command_of_frame(message)?;
         let writes = self.command.first().is_some_and(|first| Form::of(classify(first.key)).is_some());
         let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
         match classify(&name) {
@@ -194,7 +194,7 @@ impl Rehearsing<'_> {
         let mut sent = std::mem::take(&mut self.sent);
         match last {
             Step::Forward { message, .. } => {
-                sent.extend(whole(&message));
+                sent.extend(command_of_frame(&message));
                 Outcome::Rewritten(sent)
             }
             Step::Reply(reply) => match refusal(&reply) {
@@ -222,8 +222,9 @@ fn refusal(reply: &[u8]) -> Option<String> {
     errors.values().filter_map(Value::as_document).find(failed).map(text)
 }
 
-/// The message's body with its document sequences as arrays in it.
-fn whole(message: &[u8]) -> Option<CowDocument<'static>> {
+/// The command in a message: its body, with its document sequences as arrays in it.
+#[must_use]
+pub fn command_of_frame(message: &[u8]) -> Option<CowDocument<'static>> {
     let message = Message::parse(message).ok()?;
     let body = Document::parse(message.body).ok()?;
     Some(CowDocument::build(|w| {

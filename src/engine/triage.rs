@@ -48,6 +48,15 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     }
 }
 
+/// What an OP_MSG's command is, from its first bytes. `None` where they do not tell, or another opcode came.
+#[must_use]
+pub fn class_of_head(head: &[u8]) -> Option<Class> {
+    let header = Header::parse(head).ok().flatten()?;
+    let body_first = header.op_code == OpCode::Msg && *head.get(SECTIONS_AT)? == 0;
+    let first = peek(head.get(SECTIONS_AT + 1..)?).next().filter(|_| body_first)?;
+    Some(classify(first.key))
+}
+
 /// `None`: the bytes that would tell are not here.
 fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Triage> {
     let flags = here.get(HEADER_LENGTH..SECTIONS_AT)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;

@@ -269,6 +269,11 @@ pub trait Judge {
         Verdict::Forward
     }
 
+    /// Whether its judgement of a statement looks at the comment of the command.
+    fn looks_at_comment(&self) -> bool {
+        false
+    }
+
     /// Whether it has anything to say of commands of this class as a whole; `kind` is what a write does.
     fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
         let _ = (class, kind);

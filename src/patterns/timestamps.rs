@@ -72,6 +72,10 @@ impl Judge for Timestamps {
         judged.unwrap_or_else(Verdict::Reject)
     }
 
+    fn looks_at_comment(&self) -> bool {
+        matches!(self.source, Source::Comment(_))
+    }
+
     fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
         self.hide && matches!(class, Class::Find | Class::FindAndModify | Class::Aggregate)
     }

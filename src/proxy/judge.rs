@@ -45,7 +45,7 @@ where
         let mut plan = rules.plan(&frame, now());
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
-            self.door.observations.note(plan.take_observations(), &self.session);
+            self.door.observations.note(plan.take_observations(), &self.session, &*rules, &frame);
             let watched = watched && !plan.must_finish();
             step = match step {
                 Step::Exchange(message) => {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::engine::{self, Admission, Entrance, Input, Now, Observation, Session, Step, Triage};
-use crate::patterns::{RuleSet, reads};
+use crate::patterns::{Rule, RuleSet, reads};
 
 /// Judges a client's messages.
 pub trait Policy: Send + Sync + 'static {
@@ -23,6 +23,24 @@ pub trait Policy: Send + Sync + 'static {
 
     /// How far a server that answers queries may be behind; `None`: however far.
     fn max_staleness(&self) -> Option<Duration>;
+
+    /// Tells sets of rules apart.
+    fn version(&self) -> u64 {
+        0
+    }
+
+    /// The rules by their numbers, for counters that outlive the set.
+    fn labels(&self) -> Vec<RuleLabel> {
+        Vec::new()
+    }
+}
+
+/// A rule as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RuleLabel {
+    pub name: String,
+    /// Of its text, see [`RuleSet::fingerprint`](crate::rules::RuleSet::rule_fingerprint).
+    pub fingerprint: u64,
 }
 
 /// See [`engine::Plan`].
@@ -58,6 +76,15 @@ impl Policy for RuleSet {
 
     fn max_staleness(&self) -> Option<Duration> {
         reads::max_staleness(self)
+    }
+
+    fn version(&self) -> u64 {
+        self.hash().0
+    }
+
+    fn labels(&self) -> Vec<RuleLabel> {
+        let label = |rule: &Rule| RuleLabel { name: rule.name.value.clone(), fingerprint: self.rule_fingerprint(rule) };
+        self.rules().iter().map(label).collect()
     }
 }
 

@@ -23,7 +23,7 @@ use super::hand_over::{self, Predecessor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
 use super::monitor::Monitors;
-use super::observations::Observations;
+use super::observations::{LiveRule, Observations};
 use super::policy::Policy;
 use super::queries::Queries;
 use super::sockets::{BindError, Passed};
@@ -65,6 +65,26 @@ pub struct Proxy<P> {
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
     observations: Arc<Observations>,
+    rules: Arc<ArcSwap<P>>,
+}
+
+/// Sees what rules have said so far.
+pub struct Observer<P> {
+    observations: Arc<Observations>,
+    rules: Arc<ArcSwap<P>>,
+}
+
+impl<P: Policy> Observer<P> {
+    /// Every rule, with what it has said since it was first loaded; reloads do not end a count.
+    #[must_use]
+    pub fn report(&self) -> Vec<LiveRule> {
+        self.observations.report(&**self.rules.load())
+    }
+
+    /// The same as log lines.
+    pub fn log(&self) {
+        self.report().iter().for_each(LiveRule::log);
+    }
 }
 
 /// Why nothing listens.
@@ -107,18 +127,34 @@ impl<P: Policy> Proxy<P> {
         };
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
         let (hurry, observations) = (door.hurry.clone(), door.observations.clone());
+        let rules = door.rules.clone();
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let upstream = Arc::new(config.upstream.clone());
         let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits));
         let membership = Membership::discover(upstream).await;
         let deployment = Deployment::open(&config, membership, door, reception, queries, sockets)?;
         let Config { drain_timeout, hand_over, .. } = config;
-        Ok(Self { deployment, topology, transactions, hurry, predecessor, drain_timeout, hand_over, observations })
+        Ok(Self {
+            deployment,
+            topology,
+            transactions,
+            hurry,
+            predecessor,
+            drain_timeout,
+            hand_over,
+            observations,
+            rules,
+        })
     }
 
     /// The addresses of the members' listeners, the first member's first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.topology.listeners()
+    }
+
+    /// What rules say while it serves.
+    pub fn observer(&self) -> Observer<P> {
+        Observer { observations: self.observations.clone(), rules: self.rules.clone() }
     }
 
     /// The query listener's address.
@@ -147,9 +183,7 @@ impl<P: Policy> Proxy<P> {
             let left = sessions.receiver_count();
             tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
         }
-        for (rule, verdict, count) in self.observations.counts() {
-            tracing::info!(rule, verdict, count, "rule's verdicts since start");
-        }
+        Observer { observations: self.observations, rules: self.rules }.log();
     }
 
     /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.

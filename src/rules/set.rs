@@ -138,6 +138,27 @@ impl<P> RuleSet<P> {
         &self.sources
     }
 
+    /// Tells whether a rule is still written as it was: a number for its text, without comments, empty lines and
+    /// where it stands.
+    #[must_use]
+    pub fn rule_fingerprint(&self, rule: &Rule<P>) -> u64 {
+        let Some(file) = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file) else {
+            return 0;
+        };
+        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
+        let first = rule.location.line.saturating_sub(1) as usize;
+        let end = following.map_or(usize::MAX, |next| next.location.line.saturating_sub(1) as usize);
+        let lines = self.sources.text(file).lines().skip(first).take(end.saturating_sub(first));
+        let said =
+            lines.map(str::trim_end).filter(|line| !matches!(line.trim_start().chars().next(), None | Some('#')));
+        let mut hash = Fnv::new();
+        said.for_each(|line| {
+            hash.add(line.as_bytes());
+            hash.add(b"\n");
+        });
+        hash.0
+    }
+
     /// What somebody should look at although the rules load; usually empty.
     #[must_use]
     pub fn warnings(&self) -> &Report {
@@ -181,19 +202,29 @@ pub struct RuleSetHash(pub u64);
 
 impl RuleSetHash {
     pub(super) fn of(sources: &Sources) -> Self {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
+        let mut hash = Fnv::new();
         for file in sources.files() {
             let text = sources.text(file);
             // The length keeps two files apart from one with both texts.
-            add(&(text.len() as u64).to_le_bytes());
-            add(text.as_bytes());
+            hash.add(&(text.len() as u64).to_le_bytes());
+            hash.add(text.as_bytes());
         }
-        Self(hash)
+        Self(hash.0)
+    }
+}
+
+/// 64-bit FNV-1a, the same in every build.
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
     }
 }
 

@@ -130,15 +130,30 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// The command itself, in Extended JSON.
-    fn read_document(&mut self) -> Result<Command, ShellError> {
+    /// A document in Extended JSON, and nothing else.
+    pub(super) fn read_only_document(mut self) -> Result<CowDocument<'static>, ShellError> {
+        let (fields, _) = self.read_fields()?;
+        match self.values.scanner.peek()? {
+            (Token::End, _) => Ok(to_document(&fields)),
+            (other, span) => Err(ShellError::expected(span, "the end of the document", &other.describe())),
+        }
+    }
+
+    /// The fields of a document in Extended JSON, and its place.
+    fn read_fields(&mut self) -> Result<(Vec<Field>, Range<usize>), ShellError> {
         let mut values = Values::new(self.values.scanner.clone(), self.values.surroundings, Objects::AsWritten);
         let read = values.value()?;
         self.values.scanner = values.scanner;
         let span = read.span.clone();
-        let Term { content: Content::Document(mut fields), .. } = extended::convert(read, self.text)? else {
-            return Err(ShellError::new(span, "a command is a document"));
-        };
+        match extended::convert(read, self.text)? {
+            Term { content: Content::Document(fields), .. } => Ok((fields, span)),
+            _ => Err(ShellError::new(span, "a command is a document")),
+        }
+    }
+
+    /// The command itself, in Extended JSON.
+    fn read_document(&mut self) -> Result<Command, ShellError> {
+        let (mut fields, span) = self.read_fields()?;
         let mut database = self.database.clone();
         if let Some(place) = fields.iter().position(|field| field.key == "$db") {
             let field = fields.remove(place);

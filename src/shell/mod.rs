@@ -69,6 +69,17 @@ pub struct Parsed {
     pub commands: Vec<CowDocument<'static>>,
 }
 
+/// Reads one document in Extended JSON, relaxed or canonical, as mongod logs and mongoexport write it.
+///
+/// # Errors
+/// [`ShellError`], as for [`parse`].
+pub fn document(text: &str) -> Result<CowDocument<'static>, ShellError> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
+    }
+    Reader::new(text, Surroundings::from("")).read_only_document()
+}
+
 /// Reads one command: mongosh syntax, or a document that is the command itself, in Extended JSON.
 ///
 /// # Errors

@@ -172,9 +172,14 @@ impl Mongod {
         .unwrap_or_else(|| panic!("mongod did not become primary:\n{}", self.log()));
     }
 
+    /// The log it writes, also after it was stopped.
+    pub fn log_file(&self) -> PathBuf {
+        self.folder.path().join("mongod.log")
+    }
+
     /// The end of mongod's log.
     fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.folder.path().join("mongod.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }

@@ -23,6 +23,7 @@ pub struct Docward {
 
 /// How to start a docward.
 pub struct Builder {
+    subcommand: String,
     upstream: String,
     rules: Vec<PathBuf>,
     arguments: Vec<String>,
@@ -44,6 +45,7 @@ impl Docward {
     /// A docward to be started before the upstream of this connection string.
     pub fn before(upstream: &str) -> Builder {
         Builder {
+            subcommand: "serve".to_owned(),
             upstream: upstream.to_owned(),
             rules: Vec::new(),
             arguments: Vec::new(),
@@ -164,7 +166,14 @@ impl Builder {
         self
     }
 
-    /// One more argument of `docward serve`.
+    /// Another subcommand that listens.
+    #[must_use]
+    pub fn subcommand(mut self, name: &str) -> Builder {
+        name.clone_into(&mut self.subcommand);
+        self
+    }
+
+    /// One more argument of the subcommand.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Builder {
         self.arguments.push(argument.into());
@@ -260,7 +269,7 @@ impl Builder {
         let stdin =
             self.passed.as_ref().map_or_else(Stdio::null, |socket| OwnedFd::from(socket.try_clone().unwrap()).into());
         command
-            .arg("serve")
+            .arg(&self.subcommand)
             .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
             .args(&self.arguments)

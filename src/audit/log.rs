@@ -1,0 +1,284 @@
+//! mongod's structured log (4.4 and later): the lines "Slow query", which carry commands.
+//!
+//! An update or delete is logged in two parts, seen on mongod 6.0: a WRITE line for each statement, then a
+//! COMMAND line with the rest of the command but without statements. They are put together again by the
+//! connection (`ctx`). An insert's documents are never logged; large commands are cut, and `truncated` says so.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::past::{
+    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, comment, connection, head, joined, kept,
+    statement,
+};
+use crate::command::{Class, Form, Namespace};
+use crate::document::{CowDocument, Value};
+use crate::shell;
+
+/// Statements of one command that are held until the rest of it comes; a longer batch is judged in parts.
+const MAX_HELD: usize = 1000;
+/// Bytes held in all.
+const MAX_HELD_BYTES: usize = 32 << 20;
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    t: Option<Time<'a>>,
+    #[serde(borrow, default)]
+    ctx: Cow<'a, str>,
+    #[serde(borrow)]
+    attr: Attributes<'a>,
+    #[serde(default)]
+    truncated: Truncated,
+}
+
+#[derive(Deserialize)]
+struct Time<'a> {
+    #[serde(borrow, rename = "$date")]
+    date: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Attributes<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    ns: Cow<'a, str>,
+    #[serde(rename = "appName")]
+    app: Option<String>,
+    #[serde(borrow)]
+    command: Option<&'a RawValue>,
+    ninserted: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+struct Truncated {
+    command: Option<IgnoredAny>,
+}
+
+/// Whether a line is one of such a log at all.
+#[must_use]
+pub fn is_line(line: &[u8]) -> bool {
+    memmem::find(line, b"\"ctx\":").is_some() && memmem::find(line, b"\"msg\":").is_some()
+}
+
+/// The connection a line is about; lines of one connection must be read by one reader, in their order.
+#[must_use]
+pub fn connection_of(line: &[u8]) -> u64 {
+    /// Time, severity, component and number stand before it.
+    const NEAR: usize = 256;
+    let near = line.get(..NEAR).unwrap_or(line);
+    let start = memmem::find(near, b"\"ctx\":\"").map_or(0, |at| at + 7);
+    let name = near.get(start..).unwrap_or_default();
+    let end = memchr::memchr(b'"', name).unwrap_or(name.len());
+    connection(name.get(..end).unwrap_or_default())
+}
+
+/// Reads lines of a log.
+#[derive(Debug, Default)]
+pub struct LogReader {
+    held: HashMap<u64, Held>,
+    held_bytes: usize,
+}
+
+/// Statements whose command has not come.
+#[derive(Debug)]
+struct Held {
+    client: Client,
+    milliseconds: Option<i64>,
+    namespace: (String, String),
+    form: Form,
+    statements: Vec<CowDocument<'static>>,
+    /// The command's.
+    comment: Option<CowDocument<'static>>,
+    truncated: u64,
+    bytes: usize,
+}
+
+impl LogReader {
+    /// Reads one line; what is known from it, or now complete, is pushed to `out`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] for a "Slow query" that is not as mongod writes it.
+    pub fn read(&mut self, line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
+        if memmem::find(line, b"\"Slow query\"").is_none() {
+            return Ok(());
+        }
+        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
+        let Some((namespace, command)) = Namespace::parse(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
+        let read = Read {
+            client: Client { app: line.attr.app, users: None, connection: connection(line.ctx.as_bytes()) },
+            milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
+            namespace,
+            json: command.get(),
+            truncated: line.truncated.command.is_some(),
+        };
+        match &*line.attr.kind {
+            "update" => self.hold(read, Form::Update, wanted, out),
+            "remove" => self.hold(read, Form::Delete, wanted, out),
+            "command" => self.command(read, line.attr.ninserted, wanted, out),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was held to the end.
+    pub fn finish(&mut self, out: &mut Vec<Past>) {
+        let mut left: Vec<(u64, Held)> = self.held.drain().collect();
+        left.sort_unstable_by_key(|(connection, _)| *connection);
+        self.held_bytes = 0;
+        left.into_iter().for_each(|(_, held)| held.release(None, out));
+    }
+
+    /// A WRITE line.
+    fn hold(&mut self, read: Read<'_>, form: Form, wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
+        let class = if form == Form::Delete { Class::Delete } else { Class::Update };
+        let key = read.client.connection;
+        let same = |held: &Held| {
+            held.form == form
+                && held.statements.len() < MAX_HELD
+                && (held.namespace.0.as_str(), held.namespace.1.as_str())
+                    == (read.namespace.database, read.namespace.collection)
+        };
+        if !self.held.get(&key).is_some_and(same) {
+            self.release(key, None, out);
+        }
+        if !wanted(read.namespace, class, read.json.as_bytes()) {
+            return Ok(());
+        }
+        let logged = if read.truncated { None } else { Some(read.document()?) };
+        let held = self.held.entry(key).or_insert_with(|| Held {
+            namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
+            client: read.client,
+            milliseconds: read.milliseconds,
+            form,
+            statements: Vec::new(),
+            comment: None,
+            truncated: 0,
+            bytes: 0,
+        });
+        match logged {
+            None => held.truncated += 1,
+            Some(logged) => {
+                held.statements.push(statement(form, logged.as_document()));
+                held.comment = held.comment.take().or_else(|| comment(logged.as_document()));
+            }
+        }
+        held.bytes += read.json.len();
+        self.held_bytes += read.json.len();
+        if self.held_bytes > MAX_HELD_BYTES {
+            self.finish(out);
+        }
+        Ok(())
+    }
+
+    /// A COMMAND line.
+    fn command(
+        &mut self,
+        read: Read<'_>,
+        inserted: Option<u64>,
+        wanted: &Wanted<'_>,
+        out: &mut Vec<Past>,
+    ) -> Result<(), Unreadable> {
+        let key = read.client.connection;
+        let Some((class, target)) = head(read.json) else {
+            self.release(key, None, out);
+            return Ok(());
+        };
+        let collection = target.unwrap_or(read.namespace.collection);
+        let namespace = Namespace { database: read.namespace.database, collection };
+        let form = Form::of(class);
+        let answers = |held: &Held| {
+            Some(held.form) == form
+                && (held.namespace.0.as_str(), held.namespace.1.as_str()) == (namespace.database, collection)
+        };
+        let list = form.and_then(Form::list);
+        // Some drivers send statements in the body, where one is logged a second time, and several as their number.
+        let has_statements = |json: &str| list.is_some_and(|list| json.contains(&format!("\"{list}\":[")));
+        if self.held.get(&key).is_some_and(answers) && (read.truncated || !has_statements(read.json)) {
+            let command = if read.truncated { Ok(None) } else { read.document().map(Some) };
+            self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
+            return command.map(|_| ());
+        }
+        if self.held.get(&key).is_some_and(answers) {
+            self.held_bytes = self.held_bytes.saturating_sub(self.held.remove(&key).map_or(0, |held| held.bytes));
+        }
+        self.release(key, None, out);
+        if !wanted(namespace, class, read.json.as_bytes()) {
+            return Ok(());
+        }
+        let hidden = |statements, reason| {
+            let (database, collection) = (namespace.database.to_owned(), collection.to_owned());
+            Asked::Hidden(Hidden { database, collection, class, statements, reason })
+        };
+        let asked = if read.truncated {
+            hidden(inserted.unwrap_or(1).max(1), TRUNCATED)
+        } else {
+            let document = read.document()?;
+            match list {
+                Some(list) if document.as_document().get(list).and_then(Value::as_array).is_none() => {
+                    let count = document.as_document().get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
+                    hidden(count.or(inserted).unwrap_or(1).max(1), OMITTED)
+                }
+                _ => {
+                    let database = document.as_document().get("$db").and_then(|db| db.as_str());
+                    Asked::Command(kept(document.as_document(), database.unwrap_or(namespace.database)))
+                }
+            }
+        };
+        out.push(Past { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
+        Ok(())
+    }
+
+    fn release(&mut self, key: u64, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
+        if let Some(held) = self.held.remove(&key) {
+            self.held_bytes = self.held_bytes.saturating_sub(held.bytes);
+            held.release(command, out);
+        }
+    }
+}
+
+/// What a line says.
+struct Read<'l> {
+    client: Client,
+    milliseconds: Option<i64>,
+    namespace: Namespace<'l>,
+    json: &'l str,
+    truncated: bool,
+}
+
+impl Read<'_> {
+    fn document(&self) -> Result<CowDocument<'static>, Unreadable> {
+        shell::document(self.json).map_err(|error| Unreadable(error.to_string()))
+    }
+}
+
+impl Held {
+    fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
+        let Self { client, milliseconds, form, .. } = self;
+        let (database, collection) = self.namespace;
+        if self.truncated > 0 {
+            let class = if form == Form::Delete { Class::Delete } else { Class::Update };
+            let (database, collection) = (database.clone(), collection.clone());
+            let hidden = Hidden { database, collection, class, statements: self.truncated, reason: TRUNCATED };
+            out.push(Past { client: client.clone(), milliseconds, asked: Asked::Hidden(hidden), partial: false });
+        }
+        if self.statements.is_empty() {
+            return;
+        }
+        let namespace = Namespace { database: &database, collection: &collection };
+        let partial = command.is_none();
+        let rest = command.or(self.comment.as_ref()).map(CowDocument::as_document);
+        let command = joined(form, namespace, rest, &self.statements);
+        out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command), partial }));
+    }
+}
+
+/// RFC 3339 → milliseconds since 1970 UTC.
+pub(super) fn milliseconds(text: &str) -> Option<i64> {
+    bson::DateTime::parse_rfc3339_str(text).ok().map(bson::DateTime::timestamp_millis)
+}

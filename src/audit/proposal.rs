@@ -1,0 +1,197 @@
+//! Rules that habits call for, as a rule file: each in `mode: shadow`, with its evidence as a comment above it.
+
+use std::fmt::Write as _;
+
+use super::field::Purpose;
+use super::habits::{Collection, Evidence, Habits};
+use super::shape::one_line;
+use crate::patterns::RuleSet;
+use crate::rules::Source;
+
+/// Pushes to one array below which nothing is proposed: a list of a few entries needs no buckets.
+const MANY_PUSHES: u64 = 20;
+/// Applications named in a comment.
+const SHOWN: usize = 3;
+
+/// A rule, and why.
+struct Proposal {
+    /// `orders-replacement`; made unique where it is put into the file.
+    name: String,
+    namespace: String,
+    /// `replacement: { unguarded: reject }`
+    pattern: String,
+    evidence: Vec<String>,
+}
+
+/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules proposed before it is a
+/// comment too.
+#[must_use]
+pub fn propose(habits: &Habits, sources: &[String]) -> String {
+    const OPENING: &str = "version: 1\nrules:\n";
+    let found = proposals(habits);
+    let mut head = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
+    if found.is_empty() {
+        return head + "# Nothing in it calls for a rule.\n";
+    }
+    head.push_str("# Every rule is in shadow mode: it counts and changes nothing. Try it, then remove `mode`.\n");
+    let mut body = String::new();
+    let mut names = std::collections::HashMap::new();
+    for proposal in found {
+        let count: &mut u32 = names.entry(proposal.name.clone()).or_insert(0);
+        *count += 1;
+        let name = if *count == 1 { proposal.name.clone() } else { format!("{}-{count}", proposal.name) };
+        let rule = proposal.to_yaml(&name);
+        let text = format!("{OPENING}{body}{rule}");
+        if RuleSet::from_sources(vec![Source { name: "suggest".to_owned(), text }]).is_ok() {
+            body.push_str(&rule);
+        } else {
+            body.push_str("\n  # Does not go together with the rules above, so it is only a comment:\n");
+            for line in rule.lines().filter(|line| !line.is_empty()) {
+                // A String takes everything.
+                let _ = writeln!(body, "  # {}", line.trim_start_matches("  ").trim_start_matches("# "));
+            }
+        }
+    }
+    head + OPENING + &body
+}
+
+impl Proposal {
+    fn new(namespace: &str, what: &str, pattern: String, evidence: Vec<String>) -> Self {
+        let collection = namespace.split_once('.').map_or(namespace, |(_, collection)| collection);
+        let kebab: String = collection.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let kebab = kebab.trim_matches('-').to_ascii_lowercase();
+        let name = if kebab.is_empty() { what.to_owned() } else { format!("{kebab}-{what}") };
+        Self { name, namespace: namespace.to_owned(), pattern, evidence }
+    }
+
+    fn to_yaml(&self, name: &str) -> String {
+        let mut out = String::from("\n");
+        for line in &self.evidence {
+            let _ = writeln!(out, "  # {}", one_line(line));
+        }
+        let Self { namespace, pattern, .. } = self;
+        let _ =
+            writeln!(out, "  - name: {name}\n    namespace: {}\n    mode: shadow\n    {pattern}", quoted(namespace));
+        out
+    }
+}
+
+fn proposals(habits: &Habits) -> Vec<Proposal> {
+    let each = habits.collections.iter().flat_map(|(namespace, habits)| {
+        let mut found: Vec<Proposal> = Vec::new();
+        found.extend(replacement(namespace, habits));
+        found.extend(habits.decrements.iter().map(|(field, evidence)| bounds(namespace, field, evidence)));
+        found.extend(habits.pushes.iter().filter_map(|(array, evidence)| bucket(namespace, array, evidence, habits)));
+        found.extend(timestamps(namespace, habits));
+        found.extend(empty_filters(namespace, habits));
+        found
+    });
+    each.collect()
+}
+
+fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
+    let replaced = habits.replacements.counts.total();
+    let blind = replaced - habits.conditional.min(replaced);
+    if blind == 0 {
+        return None;
+    }
+    let mut lines = vec![format!(
+        "A whole document was replaced {}, {} without any condition beside _id, {} after the same connection had read it: \
+         what others wrote in between is erased.",
+        times(replaced),
+        times(blind),
+        times(habits.after_reading)
+    )];
+    lines.extend(evidence(&habits.replacements));
+    let version = habits.fields.iter().find(|((purpose, _), _)| *purpose == Purpose::Version);
+    let pattern = match version {
+        Some(((_, field), carried)) => {
+            lines.push(format!(
+                "'{field}' looks like a version: {} writes carry it, so replacements can be guarded by it.",
+                carried.counts.total()
+            ));
+            format!("replacement: {{ unguarded: guard, guard: {} }}", quoted(field))
+        }
+        None => "replacement: { unguarded: reject }".to_owned(),
+    };
+    Some(Proposal::new(namespace, "replacement", pattern, lines))
+}
+
+fn bounds(namespace: &str, field: &str, counted: &Evidence) -> Proposal {
+    let mut lines = vec![format!(
+        "'{field}' was counted down {} without a lower bound in the filter; if it is a stock or a balance, it can \
+         fall below zero.",
+        times(counted.counts.total())
+    )];
+    lines.extend(evidence(counted));
+    Proposal::new(namespace, "bounds", format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), lines)
+}
+
+fn bucket(namespace: &str, array: &str, pushed: &Evidence, habits: &Collection) -> Option<Proposal> {
+    let count = pushed.counts.total();
+    if count < MANY_PUSHES || habits.shrinking.contains(array) || array.contains(['.', '$']) {
+        return None;
+    }
+    let mut lines = vec![format!(
+        "'{array}' was pushed to {count} times, never with $slice, and nothing was ever taken out: it grows until its \
+         document reaches 16 MiB. Buckets must be told apart by a field other than _id; see docs/rules.md before use."
+    )];
+    lines.extend(evidence(pushed));
+    let pattern =
+        format!("bucket: {{ array: {}, count: {}, limit: 100 }}", quoted(array), quoted(&format!("{array}_count")));
+    Some(Proposal::new(namespace, "bucket", pattern, lines))
+}
+
+fn timestamps(namespace: &str, habits: &Collection) -> Option<Proposal> {
+    let ((_, field), carried) = habits
+        .fields
+        .iter()
+        .filter(|((purpose, _), _)| *purpose == Purpose::Time)
+        .max_by_key(|(_, carried)| carried.counts.total())?;
+    let mut lines = vec![format!(
+        "'{field}' looks like the time of a change: {} writes carry it. If it is the source's own time, a late write \
+         overwrites a newer one.",
+        carried.counts.total()
+    )];
+    lines.extend(evidence(carried));
+    let pattern = format!("timestamps: {{ source: {}, per: document, missing: pass }}", quoted(field));
+    Some(Proposal::new(namespace, "timestamps", pattern, lines))
+}
+
+fn empty_filters(namespace: &str, habits: &Collection) -> Option<Proposal> {
+    let both = [("update", &habits.empty_updates), ("delete", &habits.empty_deletes)];
+    let seen: Vec<(&str, &Evidence)> = both.into_iter().filter(|(_, evidence)| evidence.counts.total() > 0).collect();
+    let mut lines = Vec::new();
+    for (operation, counted) in &seen {
+        let article = if *operation == "update" { "An" } else { "A" };
+        lines.push(format!("{article} {operation} with an empty filter came {}.", times(counted.counts.total())));
+        lines.extend(evidence(counted));
+    }
+    let operations: Vec<&str> = seen.iter().map(|(operation, _)| *operation).collect();
+    let pattern = format!("deny: {{ operations: [{}], when: {{ filter: empty }} }}", operations.join(", "));
+    (!seen.is_empty()).then(|| Proposal::new(namespace, "empty-filters", pattern, lines))
+}
+
+/// Who, and an example.
+fn evidence(of: &Evidence) -> Vec<String> {
+    let apps = of.apps();
+    let more = if apps.len() > SHOWN { format!(", and {} more", apps.len() - SHOWN) } else { String::new() };
+    let named: Vec<String> =
+        apps.iter().take(SHOWN).map(|(app, counts)| format!("{app} ({})", counts.total())).collect();
+    let mut lines = vec![format!("By {}{more}.", named.join(", "))];
+    if let Some(example) = of.examples().first() {
+        lines.push(format!("Mostly: {}", example.shape));
+    }
+    lines
+}
+
+/// As a YAML string; JSON's are.
+fn quoted(text: &str) -> String {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    let word = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    if plain && word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}

@@ -1,0 +1,204 @@
+//! A tally as a table for people and as JSON for programs (docs/audit.md has its shape).
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::shape::one_line;
+use super::tally::{Counts, Effect, Example, RuleTally, Tally};
+use crate::patterns::{Rule, RuleSet};
+use crate::rules::Mode;
+
+/// Applications and shapes shown for people; JSON has all that are kept.
+const SHOWN: usize = 5;
+
+/// What was read.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    pub name: String,
+    /// "mongod log", "system.profile", "capture"
+    pub kind: &'static str,
+    pub bytes: u64,
+    /// Entries that could not be read.
+    pub unreadable: u64,
+    /// What is wrong with the file as a whole, or with the first such entry.
+    pub note: Option<String>,
+}
+
+/// `{sources, from, to, commands, rules, notes}`
+#[must_use]
+pub fn to_json(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> Value {
+    let time = |milliseconds: i64| bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok();
+    let source = |source: &Source| {
+        json!({
+            "file": source.name,
+            "kind": source.kind,
+            "bytes": source.bytes,
+            "unreadable": source.unreadable,
+            "note": source.note,
+        })
+    };
+    json!({
+        "sources": sources.iter().map(source).collect::<Vec<_>>(),
+        "from": tally.times.and_then(|(first, _)| time(first)),
+        "to": tally.times.and_then(|(_, last)| time(last)),
+        "commands": tally.commands,
+        "rules": active(rules, tally).map(|(rule, tally)| rule_json(rule, tally)).collect::<Vec<_>>(),
+        "notes": notes(tally, rules),
+    })
+}
+
+fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
+    json!({
+        "name": rule.name.value,
+        "pattern": rule.pattern.name(),
+        "mode": mode(rule),
+        "counts": tally.counts,
+        "apps": tally.apps().into_iter().map(|(app, counts)| json!({"app": app, "counts": counts})).collect::<Vec<_>>(),
+        "examples": tally.examples(),
+    })
+}
+
+/// The table, and what is behind each line of it.
+#[must_use]
+pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> String {
+    let mut out = String::new();
+    for source in sources {
+        let unreadable = match source.unreadable {
+            0 => String::new(),
+            count => format!(", {count} entries cannot be read"),
+        };
+        let note = source.note.as_ref().map(|note| format!(": {}", one_line(note))).unwrap_or_default();
+        line(&mut out, format_args!("{} ({}){unreadable}{note}", source.name, source.kind));
+    }
+    line(&mut out, format_args!("{} commands on the rules' collections\n", tally.commands));
+    out.push_str(&table(&active(rules, tally).collect::<Vec<_>>()));
+    for (rule, tally) in active(rules, tally) {
+        behind(rule, tally, &mut out);
+    }
+    for note in notes(tally, rules) {
+        line(&mut out, format_args!("\nnote: {note}"));
+    }
+    out
+}
+
+fn table(rules: &[(&Rule, &RuleTally)]) -> String {
+    let width = rules.iter().map(|(rule, _)| rule.name.value.len()).max().unwrap_or(0).max(4);
+    let mut out = String::new();
+    line(
+        &mut out,
+        format_args!(
+            "{:width$}  {:>12}  {:>13}  {:>11}  {:>8}  {:>8}  {:>10}",
+            "rule", "would reject", "would rewrite", "cannot tell", "warns", "excepted", "passed"
+        ),
+    );
+    for (rule, tally) in rules {
+        let Counts { rejected, rewritten, warned, cannot_tell, excepted, passed } = tally.counts;
+        line(
+            &mut out,
+            format_args!(
+                "{:width$}  {rejected:>12}  {rewritten:>13}  {cannot_tell:>11}  {warned:>8}  {excepted:>8}  {passed:>10}",
+                rule.name.value
+            ),
+        );
+    }
+    out
+}
+
+/// Applications and examples.
+fn behind(rule: &Rule, tally: &RuleTally, out: &mut String) {
+    let apps = tally.apps();
+    if apps.is_empty() {
+        return;
+    }
+    line(out, format_args!("\nrule '{}' ({})", rule.name.value, rule.pattern.name()));
+    for (app, counts) in apps.iter().take(SHOWN) {
+        line(out, format_args!("  {}: {}", one_line(app), in_words(counts)));
+    }
+    if apps.len() > SHOWN {
+        line(out, format_args!("  and {} more applications", apps.len() - SHOWN));
+    }
+    let examples = tally.examples();
+    let mut shown = 0;
+    let mut last = None;
+    for example in &examples {
+        shown = if last == Some(example.effect) { shown + 1 } else { 1 };
+        last = Some(example.effect);
+        if shown <= SHOWN {
+            example_text(example, out);
+        }
+    }
+}
+
+fn example_text(example: &Example, out: &mut String) {
+    let Example { namespace, shape, statements, reason, shell, .. } = example;
+    let effect = words(example.effect);
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let what = one_line(&format!("{namespace} {shape}{reason}"));
+    line(out, format_args!("  {effect} {statements} × {what}"));
+    if let Some(shell) = shell {
+        line(out, format_args!("      {}", one_line(shell)));
+    }
+}
+
+fn in_words(counts: &Counts) -> String {
+    let parts = [
+        (counts.rejected, Effect::Rejected),
+        (counts.rewritten, Effect::Rewritten),
+        (counts.cannot_tell, Effect::CannotTell),
+        (counts.warned, Effect::Warned),
+        (counts.excepted, Effect::Excepted),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    parts.map(|(count, effect)| format!("{} {count}", words(*effect))).collect::<Vec<_>>().join(", ")
+}
+
+fn words(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Rejected => "would reject",
+        Effect::Rewritten => "would rewrite",
+        Effect::Warned => "warns about",
+        Effect::CannotTell => "cannot tell",
+        Effect::Excepted => "leaves alone",
+        Effect::Passed => "passes",
+    }
+}
+
+/// What the reader must know to read the numbers right.
+fn notes(tally: &Tally, rules: &RuleSet) -> Vec<String> {
+    let mut notes = Vec::new();
+    let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
+    if tally.users_unknown && by_user {
+        notes.push(
+            "a rule leaves users alone (except: users), but not every source says who was authenticated; there it is \
+             taken for nobody"
+                .to_owned(),
+        );
+    }
+    if active(rules, tally).any(|(_, tally)| tally.counts.cannot_tell > 0) {
+        notes.push(
+            "what cannot be told from logs and profiles (inserted documents, long commands) a capture shows: docward \
+             record"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn active<'a>(rules: &'a RuleSet, tally: &'a Tally) -> impl Iterator<Item = (&'a Rule, &'a RuleTally)> {
+    rules.rules().iter().zip(&tally.rules).filter(|(rule, _)| rule.mode != Mode::Disabled)
+}
+
+fn mode(rule: &Rule) -> &'static str {
+    match rule.mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Disabled => "disabled",
+    }
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // A String takes everything.
+    let _ = out.write_fmt(text);
+    out.push('\n');
+}

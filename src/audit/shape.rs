@@ -1,0 +1,121 @@
+//! A command without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in values have
+//! one shape, so shapes can be counted, and they tell nobody's data.
+
+use crate::command::{Class, Form, classify};
+use crate::document::{Document, Kind, Value};
+use crate::engine::command_of_frame;
+
+/// Characters of a shape; longer ones are cut.
+const MAX_LENGTH: usize = 200;
+/// Levels of documents that are shown.
+const MAX_DEPTH: usize = 4;
+/// Entries of an array that are shown.
+const MAX_ENTRIES: usize = 4;
+
+/// The shape of a command; of a batch that of its first statement.
+#[must_use]
+pub fn shape(command: Document<'_>) -> String {
+    let mut out = String::new();
+    write_shape(command, &mut out);
+    if out.len() > MAX_LENGTH {
+        let end = (0..=MAX_LENGTH).rev().find(|at| out.is_char_boundary(*at)).unwrap_or(0);
+        out.truncate(end);
+        out.push('…');
+    }
+    out
+}
+
+/// The shape of the command in a message.
+#[must_use]
+pub fn shape_of_frame(frame: &[u8]) -> String {
+    command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
+}
+
+/// The text as part of a line: what traffic says neither begins a line nor moves a terminal's cursor.
+pub(super) fn one_line(text: &str) -> String {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
+}
+
+fn write_shape(command: Document<'_>, out: &mut String) {
+    let Some(name) = command.first().map(|first| first.key) else { return };
+    let class = classify(name);
+    let list = Form::of(class).and_then(Form::list).and_then(|list| command.get(list)).and_then(Value::as_array);
+    let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
+    match (class, first) {
+        (Class::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),
+        (Class::Update, Some(statement)) => update(statement, out),
+        (Class::Delete, Some(statement)) => {
+            let many = statement.get("limit").and_then(Value::as_integer) == Some(0);
+            call(if many { "deleteMany" } else { "deleteOne" }, &[statement.get("q")], "", out);
+        }
+        (Class::FindAndModify, _) => {
+            let remove = command.get("remove").and_then(Value::as_flag) == Some(true);
+            let arguments = [command.get("query"), command.get("update")];
+            call(if remove { "findOneAndDelete" } else { "findAndModify" }, &arguments, upsert(command), out);
+        }
+        (Class::Find, _) => call("find", &[command.get("filter")], "", out),
+        (Class::Count, _) => call("count", &[command.get("query")], "", out),
+        (Class::Distinct, _) => call("distinct", &[command.get("query")], "", out),
+        (Class::Aggregate, _) => call("aggregate", &[command.get("pipeline")], "", out),
+        _ => out.push_str(&String::from_utf8_lossy(name)),
+    }
+}
+
+fn update(statement: Document<'_>, out: &mut String) {
+    let change = statement.get("u");
+    let many = statement.get("multi").and_then(Value::as_flag) == Some(true);
+    let replaces = change.and_then(Value::as_document).is_some_and(|u| !u.first().is_some_and(is_operator));
+    let name = match (many, replaces) {
+        (true, _) => "updateMany",
+        (false, true) => "replaceOne",
+        (false, false) => "updateOne",
+    };
+    call(name, &[statement.get("q"), change], upsert(statement), out);
+}
+
+fn is_operator(element: crate::document::Element<'_>) -> bool {
+    element.key.starts_with(b"$")
+}
+
+fn upsert(of: Document<'_>) -> &'static str {
+    if of.get("upsert").and_then(Value::as_flag) == Some(true) { ", {upsert}" } else { "" }
+}
+
+fn call(name: &str, arguments: &[Option<Value<'_>>], behind: &str, out: &mut String) {
+    out.push_str(name);
+    out.push('(');
+    for (index, argument) in arguments.iter().flatten().enumerate() {
+        out.push_str(if index > 0 { ", " } else { "" });
+        write_value(*argument, 0, out);
+    }
+    out.push_str(behind);
+    out.push(')');
+}
+
+/// Names only. Recursion ends at [`MAX_DEPTH`], work at [`MAX_LENGTH`].
+fn write_value(value: Value<'_>, depth: usize, out: &mut String) {
+    let nested = value.as_document().or(value.as_array()).filter(|_| depth < MAX_DEPTH && out.len() <= MAX_LENGTH);
+    let Some(nested) = nested else {
+        out.push_str(if matches!(value.kind, Kind::Document | Kind::Array) { "…" } else { "?" });
+        return;
+    };
+    let (open, close) = if value.kind == Kind::Array { ('[', ']') } else { ('{', '}') };
+    out.push(open);
+    for (index, element) in nested.elements().enumerate() {
+        out.push_str(if index > 0 { ", " } else { "" });
+        if out.len() > MAX_LENGTH || (open == '[' && index == MAX_ENTRIES) {
+            out.push('…');
+            break;
+        }
+        let deeper = matches!(element.value.kind, Kind::Document | Kind::Array);
+        if open == '{' {
+            out.push_str(&String::from_utf8_lossy(element.key));
+            out.push_str(if deeper { ": " } else { "" });
+        }
+        if deeper || open == '[' {
+            write_value(element.value, depth + 1, out);
+        }
+    }
+    out.push(close);
+}

@@ -1,0 +1,373 @@
+//! Entries as they stand in logs, profiles and captures → what is known of them, and what rules make of it.
+
+use bson::doc;
+use proptest::prelude::*;
+
+use super::log::LogReader;
+use super::*;
+use crate::command::{Class, Namespace};
+use crate::document::Document;
+use crate::patterns::RuleSet;
+use crate::rules::Source;
+use crate::shell::render;
+
+fn everything(_: Namespace<'_>, _: Class, _: &[u8]) -> bool {
+    true
+}
+
+/// A line as mongod 6.0 writes it, without what nobody reads here.
+fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -> String {
+    format!(
+        r#"{{"t":{{"$date":"2026-11-21T03:50:04.874+00:00"}},"s":"I",  "c":"WRITE",    "id":51803,   "ctx":"{context}","msg":"Slow query","attr":{{"type":"{kind}","ns":"{namespace}","appName":"billing","command":{command},"durationMillis":0}}{more}}}"#
+    )
+}
+
+/// What is read from the lines: commands as people write them, the rest in words.
+fn read(lines: &[String]) -> Vec<String> {
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    for line in lines {
+        reader.read(line.as_bytes(), &everything, &mut out).unwrap();
+    }
+    reader.finish(&mut out);
+    out.iter().map(told).collect()
+}
+
+fn told(past: &Past) -> String {
+    let partial = if past.partial { " (partial)" } else { "" };
+    match &past.asked {
+        Asked::Command(command) => {
+            let text = render(command.as_document(), "d");
+            format!("{}{partial}", text.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
+        Asked::Hidden(Hidden { collection, class, statements, reason, .. }) => {
+            format!("{class:?} of {statements} on {collection}: {reason}")
+        }
+    }
+}
+
+const Q: &str = r#"{"q":{"_id":1},"u":{"a":5,"at":{"$date":"2026-01-01T00:00:00.005Z"}},"multi":false,"upsert":false}"#;
+const UPDATE: &str = r#"{"update":"c","ordered":true,"comment":"hi","lsid":{"id":{"$uuid":"5d51fd93-1462-46ab-a19e-a0cd23eeb781"}},"txnNumber":2,"$db":"d"}"#;
+
+#[test]
+fn statements_and_their_command_come_together_by_connection() {
+    const WHOLE: &str =
+        r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}, {comment: "hi"})"#;
+    const PART: &str = r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}) (partial)"#;
+    const TWICE: &str = "db.c.bulkWrite([ {replaceOne: {filter: {_id: 1}, replacement: {a: 5, at: \
+                         ISODate(\"2026-01-01T00:00:00.005Z\")}}}, {replaceOne: {filter: {_id: 1}, replacement: {a: 5, \
+                         at: ISODate(\"2026-01-01T00:00:00.005Z\")}}} ])";
+    let write = |context| line(context, "update", "d.c", Q, "");
+    let rest = |context| line(context, "command", "d.$cmd", UPDATE, "");
+    let find = line("a", "command", "d.c", r#"{"find":"c","filter":{},"$db":"d"}"#, "");
+    let remove = line("a", "remove", "d.c", r#"{"q":{"x":{"$gt":2}},"limit":0}"#, "");
+    let cut = line(
+        "a",
+        "update",
+        "d.c",
+        r#"{"q":{"_id":1},"u":{}}"#,
+        r#","truncated":{"command":{"u":{"a":{"type":"string"}}}}"#,
+    );
+    let body = r#"{"update":"c","updates":[{"q":{},"u":{"$set":{"a":1}}}],"$db":"d"}"#;
+    let in_body = line("a", "command", "d.$cmd", body, "");
+    let counted = line("a", "command", "d.$cmd", r#"{"update":"c","updates":2,"$db":"d"}"#, "");
+    for (lines, expected) in [
+        (vec![write("a"), rest("a")], vec![WHOLE]),
+        // Another connection's lines in between.
+        (vec![write("a"), write("b"), rest("b"), rest("a")], vec![WHOLE, WHOLE]),
+        (vec![rest("a")], vec!["Update of 1 on c: the source leaves out what the command carries"]),
+        (vec![write("a")], vec![PART]),
+        (vec![write("a"), find.clone()], vec![PART, "db.c.find({})"]),
+        (vec![write("a"), remove.clone()], vec![PART, "db.c.deleteMany({x: {$gt: 2}}) (partial)"]),
+        // Statements in the body are logged twice.
+        (vec![write("a"), in_body], vec!["db.c.updateOne({}, {$set: {a: 1}})"]),
+        (vec![write("a"), write("a"), counted.clone()], vec![TWICE]),
+        (vec![counted], vec!["Update of 2 on c: the source leaves out what the command carries"]),
+        (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
+    ] {
+        assert_eq!(read(&lines), expected, "{lines:#?}");
+    }
+}
+
+#[test]
+fn what_a_log_leaves_out_is_said() {
+    let insert = r#"{"insert":"c","ordered":true,"$db":"d"}"#;
+    let inserted =
+        line("a", "command", "d.c", insert, "").replace(r#""durationMillis""#, r#""ninserted":3,"durationMillis""#);
+    let hint = line("a", "update", "d.c", r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true}"#, "");
+    assert_eq!(read(&[inserted]), ["Insert of 3 on c: the source leaves out what the command carries"]);
+    assert_eq!(read(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
+}
+
+#[test]
+fn a_line_is_read_or_refused_but_nothing_else() {
+    let nul = r#"{"q":{"a\u0000b":1},"u":{"$set":{"a":1}}}"#;
+    let deep = format!(r#"{{"q":{}1{},"u":{{"a":1}}}}"#, r#"{"a":"#.repeat(300), "}".repeat(300));
+    let wrong = r#"{"q":{"_id":{"$oid":"short"}},"u":{"a":1}}"#;
+    for command in [nul, &deep, wrong, "[1]", "5"] {
+        let (mut reader, mut out) = (LogReader::default(), Vec::new());
+        let text = line("a", "update", "d.c", command, "");
+        assert!(reader.read(text.as_bytes(), &everything, &mut out).is_err(), "{command}");
+        reader.finish(&mut out);
+        assert!(out.is_empty(), "{command}");
+    }
+}
+
+#[test]
+fn what_is_held_is_bounded() {
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    for _ in 0..2500 {
+        reader.read(line("a", "update", "d.c", Q, "").as_bytes(), &everything, &mut out).unwrap();
+    }
+    assert_eq!(out.len(), 2, "a batch is let go in parts");
+}
+
+#[test]
+fn profile_documents_are_read_relaxed_and_canonical() {
+    let users = r#""allUsers":[{"user":"root","db":"admin"}],"appName":"a""#;
+    let read = |text: String| {
+        let mut out = Vec::new();
+        profile::read(text.as_bytes(), &everything, &mut out).unwrap();
+        assert_eq!(out[0].client.users, Some(vec![("admin".to_owned(), "root".to_owned())]));
+        told(&out[0])
+    };
+    for (entry, expected) in [
+        (
+            r#""op":"update","command":{"q":{"_id":{"$numberInt":"1"}},"u":{"n":{"$numberLong":"5"}}}"#,
+            r#"db.c.replaceOne({_id: 1}, {n: Long("5")}) (partial)"#,
+        ),
+        (r#""op":"remove","command":{"q":{"_id":1},"limit":1}"#, "db.c.deleteOne({_id: 1}) (partial)"),
+        (
+            r#""op":"insert","ninserted":{"$numberInt":"2"},"command":{"insert":"c","$db":"d"}"#,
+            "Insert of 2 on c: the source leaves out what the command carries",
+        ),
+        (r#""op":"query","command":{"find":"c","filter":{},"$db":"d"}"#, "db.c.find({})"),
+        (
+            r#""op":"update","command":{"$truncated":"{ q: { _id: 1 }, u: { big: \"yy...\" }"}"#,
+            "Update of 1 on c: the source truncated it",
+        ),
+        (
+            r#""op":"command","command":{"$truncated":"{ findAndModify: \"c\", query: {}"}"#,
+            "FindAndModify of 1 on c: the source truncated it",
+        ),
+    ] {
+        assert_eq!(read(format!(r#"{{"ns":"d.c",{entry},{users}}}"#)), expected);
+    }
+}
+
+#[test]
+fn a_record_is_read_as_it_was_written() {
+    let command =
+        bson::raw::RawDocumentBuf::try_from(&doc! {"insert": "c", "documents": [{"a": 1_i64}], "lsid": {}, "$db": "d"});
+    let command = command.unwrap();
+    let users = vec![("admin".to_owned(), "root".to_owned())];
+    let sender =
+        capture::Sender { connection: -7, client: "127.0.0.1:5", app: Some("a"), users: Some(&users), milliseconds: 9 };
+    let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
+    let past = capture::past(Document::parse(&record).unwrap()).unwrap();
+    assert_eq!(told(&past), r#"db.c.insertOne({a: Long("1")})"#);
+    assert_eq!((past.client.app.as_deref(), past.client.users, past.milliseconds), (Some("a"), Some(users), Some(9)));
+    assert_eq!(past.client.connection, (-7_i64).cast_unsigned());
+}
+
+fn rules(pattern: &str) -> RuleSet {
+    let text = format!("version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n");
+    RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text }]).unwrap()
+}
+
+/// What a rule makes of a log: rejected, rewritten, cannot tell, passed.
+fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
+    let rules = rules(pattern);
+    let mut audit = Audit::new(&rules);
+    let (mut reader, mut out) = (LogReader::default(), Vec::new());
+    for line in lines {
+        reader.read(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
+    }
+    reader.finish(&mut out);
+    out.iter().for_each(|past| audit.take(past));
+    let Counts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
+    (rejected, rewritten, cannot_tell, passed)
+}
+
+#[test]
+fn what_rules_would_have_done_is_counted_by_statement() {
+    let write = |q: &str| line("a", "update", "d.c", q, "");
+    let rest = line("a", "command", "d.$cmd", UPDATE, "");
+    let set = r#"{"q":{"_id":1},"u":{"$set":{"a":1}}}"#;
+    let insert = line("a", "command", "d.c", r#"{"insert":"c","$db":"d"}"#, "");
+    let out = line("a", "command", "d.x", r#"{"aggregate":"x","pipeline":[{"$out":"c"}],"cursor":{},"$db":"d"}"#, "");
+    let elsewhere = line("a", "update", "d.other", Q, "");
+    let commented = write(r#"{"q":{"_id":1},"u":{"$set":{"a":1}},"comment":{"at":{"$date":"2026-01-01T00:00:00Z"}}}"#);
+    let both = [write(Q), write(set), rest.clone()];
+    for (pattern, lines, expected) in [
+        ("replacement: {}", &both[..], (1, 0, 0, 0)),
+        ("replacement: { unguarded: merge }", &both, (0, 1, 0, 0)),
+        ("mode: shadow\n    replacement: {}", &both, (1, 0, 0, 0)),
+        ("bounds: { field: n, min: 0 }", &both, (0, 0, 0, 2)),
+        ("sequence: { field: nr, counter: n }", std::slice::from_ref(&insert), (0, 0, 1, 0)),
+        ("replacement: {}", std::slice::from_ref(&insert), (0, 0, 0, 0)),
+        ("replacement: {}", &[out], (1, 0, 0, 0)),
+        ("replacement: {}", &[elsewhere], (0, 0, 0, 0)),
+        // The rest of the command is another line, which a short command does not get.
+        ("timestamps: { source: $comment.at }", &both[..2], (0, 0, 2, 0)),
+        ("timestamps: { source: $comment.at }", &both, (2, 0, 0, 0)),
+        ("timestamps: { source: $comment.at }", &[commented], (0, 1, 0, 0)),
+        ("defaults: { maxTimeMS: 5 }", &both[..2], (0, 0, 2, 0)),
+        ("tree: {}", &[write(r#"{"q":{"_id":1},"u":{"$set":{"parent":2}}}"#)], (0, 0, 1, 0)),
+    ] {
+        assert_eq!(counts(pattern, lines), expected, "{pattern} {lines:?}");
+    }
+}
+
+#[test]
+fn ops_of_a_bulk_write_count_for_their_own_collections() {
+    let rules = rules("replacement: {}");
+    let mut audit = Audit::new(&rules);
+    let op =
+        |namespace: i32, change: bson::Document| doc! {"update": namespace, "filter": {"_id": 1}, "updateMods": change};
+    let ops = vec![op(0, doc! {"a": 1}), op(1, doc! {"a": 1}), op(1, doc! {"$set": {"a": 1}}), op(1, doc! {"b": 1})];
+    let command = doc! {"bulkWrite": 1, "ops": ops, "nsInfo": [{"ns": "d.other"}, {"ns": "d.c"}], "$db": "admin"};
+    let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
+    let sender = capture::Sender { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
+    let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
+    audit.take(&capture::past(Document::parse(&record).unwrap()).unwrap());
+    let counts = audit.finish().rules[0].counts;
+    assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
+}
+
+#[test]
+fn a_report_for_people_has_no_control_characters_of_the_traffic() {
+    let rules = rules("replacement: {}");
+    let mut audit = Audit::new(&rules);
+    let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
+    let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
+    audit.take(&Past { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+    let tally = audit.finish();
+    let text = report::to_text(&tally, &rules, &[]);
+    assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
+    assert_eq!(report::to_json(&tally, &rules, &[])["rules"][0]["counts"]["rejected"], 1);
+}
+
+#[test]
+fn counts_are_bounded_and_add_up_wherever_they_were_made() {
+    let note = |tally: &mut RuleTally, number: usize| {
+        let app = format!("app{number}");
+        let noted = Noted { effect: Effect::Rejected, statements: 1, app: Some(&app), namespace: "d.c", reason: "" };
+        tally.note(&noted, format!("shape{number}"), || None);
+    };
+    let (mut one, mut other) = (RuleTally::default(), RuleTally::default());
+    (0..1000).for_each(|number| note(&mut one, number));
+    (500..1500).for_each(|number| note(&mut other, number));
+    one.merge(other);
+    assert_eq!(one.counts.rejected, 2000);
+    assert_eq!(one.apps().iter().map(|(_, counts)| counts.rejected).sum::<u64>(), 2000);
+    assert!(one.apps().len() <= 101 && one.examples().len() <= 40);
+    assert_eq!(one.apps()[0].0, "(others)");
+}
+
+#[test]
+fn shapes_have_names_and_no_values() {
+    for (text, expected) in [
+        ("db.c.replaceOne({_id: 'secret'}, {a: 'secret', b: {c: 1}})", "replaceOne({_id}, {a, b: {c}})"),
+        (
+            "db.c.updateMany({n: {$gt: 5}}, {$inc: {n: -1}}, {upsert: true})",
+            "updateMany({n: {$gt}}, {$inc: {n}}, {upsert})",
+        ),
+        ("db.c.updateOne({}, [{$set: {a: 'secret'}}])", "updateOne({}, [{$set: {a}}])"),
+        ("db.c.deleteMany({a: ['secret', 'secret', 1, 2, 3, 4]})", "deleteMany({a: [?, ?, ?, ?, …]})"),
+        ("db.c.insertOne({a: 'secret'})", "insertOne({a})"),
+        ("db.c.findOneAndReplace({_id: 1}, {a: 1})", "findAndModify({_id}, {a})"),
+        ("db.c.find({a: {b: {c: {d: {e: 'secret'}}}}})", "find({a: {b: {c: {d: …}}}})"),
+        ("db.c.renameCollection('secret')", "renameCollection"),
+    ] {
+        let command = &crate::shell::parse(text, "d").unwrap().commands[0];
+        assert_eq!(shape(command.as_document()), expected);
+    }
+}
+
+/// What is proposed for a session of these commands, all of one connection.
+fn proposed(commands: &[&str]) -> String {
+    let mut habits = Habits::default();
+    for text in commands {
+        let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
+        let client = Client { app: Some("shop\n- x".to_owned()), ..Client::default() };
+        habits.take(&Past { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+    }
+    let text = propose(&habits, &["a.log".to_owned()]);
+    let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);
+    assert!(loaded.is_ok() || text.contains("Nothing in it"), "{text}\n{}", loaded.unwrap_err());
+    text
+}
+
+#[test]
+fn habits_become_rules_that_load() {
+    let pushes = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
+    let sliced = [&pushes[..], &["db.c.updateOne({o: 1}, {$push: {l: {$each: [1], $slice: 5}}})"]].concat();
+    for (commands, expected, absent) in [
+        (
+            vec!["db.c.find({_id: 1})", "db.c.replaceOne({_id: 1}, {a: 1})"],
+            "once after the same connection had read it",
+            "guard:",
+        ),
+        (
+            vec!["db.c.replaceOne({_id: 1}, {a: 1, version: 4})"],
+            "replacement: { unguarded: guard, guard: version }",
+            "reject",
+        ),
+        (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "Nothing in it", "replacement:"),
+        (vec!["db.c.updateOne({_id: 1}, {$inc: {n: -2}})"], "bounds: { field: n, min: 0 }", "replacement:"),
+        (vec!["db.c.updateOne({_id: 1, n: {$gte: 2}}, {$inc: {n: -2}})"], "Nothing in it", "bounds:"),
+        (
+            vec!["db.c.updateOne({_id: 1, n: {$lt: 9}}, {$inc: {n: -2}})"],
+            "bounds: { field: n, min: 0 }",
+            "replacement:",
+        ),
+        (vec!["db.c.updateOne({_id: 1}, {$inc: {n: 2}})"], "Nothing in it", "bounds:"),
+        (pushes, "bucket: { array: l, count: l_count, limit: 100 }", "replacement:"),
+        (sliced, "Nothing in it", "bucket:"),
+        (
+            vec!["db.c.updateOne({_id: 1}, {$set: {updated_at: ISODate('2026-01-01T00:00:00Z')}})"],
+            "timestamps: { source: updated_at",
+            "replacement:",
+        ),
+        (vec!["db.c.deleteMany({})"], "deny: { operations: [delete], when: { filter: empty } }", "update,"),
+        (
+            vec!["db.c.updateMany({}, {$set: {a: 1}})", "db.c.deleteMany({})"],
+            "operations: [update, delete]",
+            "replacement:",
+        ),
+    ] {
+        let text = proposed(&commands);
+        assert!(text.contains(expected) && !text.contains(absent), "{commands:?}\n{text}");
+    }
+}
+
+#[test]
+fn everything_at_once_still_loads() {
+    let mut commands = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
+    commands.extend([
+        "db.c.replaceOne({_id: 1}, {a: 1, version: 4, updated_at: ISODate('2026-01-01T00:00:00Z')})",
+        "db.c.updateOne({_id: 1}, {$inc: {'n.#x: y': -2, n: -1, 'yes': -1}})",
+        "db.getCollection('C').deleteMany({})",
+        "db.getCollection('c').deleteMany({})",
+        "db.getCollection('a: b #').deleteMany({})",
+    ]);
+    proposed(&commands);
+}
+
+proptest! {
+    #[test]
+    fn no_line_makes_it_panic(at in 0..600_usize, with in any::<u8>(), cut in 0..600_usize) {
+        let text = line("a", "update", "d.c", Q, "");
+        let mut bytes = text.into_bytes();
+        let length = bytes.len();
+        bytes[at % length] = with;
+        bytes.truncate(length - cut % 50);
+        let (mut reader, mut out) = (LogReader::default(), Vec::new());
+        let _ = reader.read(&bytes, &everything, &mut out);
+        let _ = profile::read(&bytes, &everything, &mut out);
+        reader.finish(&mut out);
+        let rules = rules("replacement: {}");
+        let mut audit = Audit::new(&rules);
+        out.iter().for_each(|past| audit.take(past));
+    }
+}

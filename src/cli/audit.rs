@@ -1,0 +1,56 @@
+//! `docward audit`: what rules would have done to past traffic.
+//!
+//! Files are read by `traffic`, held against the rules by `crate::audit`; here is what was typed and what is
+//! printed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::traffic::{self, Worker};
+use super::{Format, fail, load_rules, print};
+use crate::audit::{Audit, Past, Tally, report};
+use crate::command::{Class, Namespace};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Rule file, or folder of them; may be repeated.
+    #[arg(long, value_name = "PATH", required = true)]
+    rules: Vec<PathBuf>,
+    /// A report for people, or JSON for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// mongod's log, system.profile as JSON lines, or a capture; each may be compressed by gzip.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// 0 when the files could be read, whatever rules make of them.
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let rules = match load_rules(&arguments.rules) {
+        Ok(rules) => rules,
+        Err(code) => return code,
+    };
+    let (workers, sources) = match traffic::read(&arguments.files, || Audit::new(&rules)) {
+        Ok(read) => read,
+        Err(error) => return fail(&format!("{error:#}"), 1),
+    };
+    let mut tally = Tally::default();
+    workers.into_iter().for_each(|worker| tally.merge(worker.finish()));
+    let text = match arguments.format {
+        Format::Text => report::to_text(&tally, &rules, &sources),
+        Format::Json => format!("{:#}\n", report::to_json(&tally, &rules, &sources)),
+    };
+    print(text.as_bytes())
+}
+
+impl Worker for Audit<'_> {
+    fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool {
+        Audit::wants(self, namespace, class, command)
+    }
+
+    fn take(&mut self, past: &Past) {
+        Audit::take(self, past);
+    }
+}

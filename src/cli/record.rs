@@ -1,0 +1,217 @@
+//! `docward record`: forwards as `serve` does without rules, and writes what clients ask for to a capture, which
+//! `audit` and `suggest` read. What is recorded is up to `proxy::Recorder`; here is the file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use anyhow::{Context, Result, bail};
+use arc_swap::ArcSwap;
+use clap::Args;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::config::{ConfigFile, TlsKeys};
+use super::connection::start;
+use super::serve::{TlsArguments, announce, configure, raise_file_limit};
+use super::{EXIT_USAGE, fail, values};
+use crate::audit::capture;
+use crate::proxy::{Proxy, RecordCounts, Recorder, Sink};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    listen: Option<SocketAddr>,
+    /// Host name that hello answers name instead of the address listened on.
+    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
+    advertise: Option<String>,
+    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
+    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
+    upstream: Option<String>,
+    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    resolver: Option<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsArguments,
+    /// The capture; one that is there is continued.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+struct Written {
+    records: u64,
+    bytes: u64,
+    /// Set when the file could not be written any more.
+    error: Option<std::io::Error>,
+}
+
+/// 0 when everything that was to be recorded up to a signal is in the file.
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let Arguments { listen, advertise, upstream, resolver, tls, file } = arguments;
+    let capture = match open(&file).with_context(|| file.display().to_string()) {
+        Ok(capture) => capture,
+        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    };
+    let tls: TlsKeys = tls.into();
+    let settings = ConfigFile { listen, advertise, upstream, resolver, tls, ..ConfigFile::default() };
+    start(Ok(settings), Builder::new_multi_thread(), async |settings, _| {
+        raise_file_limit(None);
+        match record(settings, capture).await {
+            Ok((written, dropped)) => conclude(&file, &written, dropped),
+            Err(error) => fail(&format!("{error:#}"), EXIT_USAGE),
+        }
+    })
+}
+
+fn conclude(file: &Path, written: &Written, dropped: u64) -> ExitCode {
+    let Written { records, bytes, error } = written;
+    println!("recorded {records} commands ({bytes} bytes) in {}; {dropped} were not recorded", file.display());
+    match error {
+        Some(error) => fail(&format!("{}: {error}; its end is missing", file.display()), 1),
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// Until a signal.
+async fn record(settings: ConfigFile, capture: File) -> Result<(Written, u64)> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let (config, service) = configure(settings).await?;
+    let (queue, records) = channel();
+    let counts = Arc::new(RecordCounts::default());
+    let sink = Sink::new(queue, counts.clone());
+    let writer = std::thread::spawn({
+        let counts = counts.clone();
+        move || write_all(capture, &records, &counts)
+    });
+    let recorder = Arc::new(ArcSwap::from_pointee(Recorder::new(sink.clone())));
+    let proxy = Proxy::open(config, Vec::new(), recorder, Arc::new(service)).await?;
+    announce(&proxy)?;
+    let shutdown = async {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+        }
+    };
+    proxy.serve(shutdown, || {}).await;
+    sink.close();
+    let written = tokio::task::spawn_blocking(move || writer.join()).await.context("the writer was stopped")?;
+    match written {
+        Ok(written) => Ok((written, counts.dropped())),
+        Err(_) => bail!("the writer failed, see above"),
+    }
+}
+
+/// Takes records until the end; what is in the file is whole whenever nothing waits.
+fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &RecordCounts) -> Written {
+    let mut written = Written::default();
+    let mut file = BufWriter::with_capacity(1 << 20, capture);
+    loop {
+        let next = match records.try_recv() {
+            Err(TryRecvError::Empty) => {
+                let flushed = file.flush();
+                note_error(flushed, &mut written);
+                records.recv().unwrap_or(None)
+            }
+            Err(TryRecvError::Disconnected) => None,
+            Ok(record) => record,
+        };
+        let Some(record) = next else { break };
+        counts.taken(&record);
+        if written.error.is_some() {
+            counts.drop_one();
+            continue;
+        }
+        let result = file.write_all(&record);
+        if result.is_ok() {
+            written.records += 1;
+            written.bytes += record.len() as u64;
+        } else {
+            counts.drop_one();
+        }
+        note_error(result, &mut written);
+    }
+    let flushed = file.flush();
+    note_error(flushed, &mut written);
+    written
+}
+
+/// The first error counts; clients are served on.
+fn note_error(result: std::io::Result<()>, written: &mut Written) {
+    if let Err(error) = result
+        && written.error.is_none()
+    {
+        tracing::error!("the capture cannot be written, nothing more is recorded: {error}");
+        written.error = Some(error);
+    }
+}
+
+/// A new capture, or one that is there, at its end. Only its owner can read it: it holds documents.
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let length = file.metadata()?.len();
+    if length == 0 {
+        file.write_all(&capture::header())?;
+        return Ok(file);
+    }
+    let mut reader = BufReader::new(&mut file);
+    let mut start = vec![0; capture::header().len()];
+    let read = reader.read_exact(&mut start);
+    if read.is_err() || start != capture::header() {
+        bail!("it is there already and is no capture; choose another name");
+    }
+    let end = end_of_last(&mut reader, length)?;
+    // A recorder that was killed may have left half a record.
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    Ok(file)
+}
+
+/// Where the last whole record ends. The reader is behind the header.
+fn end_of_last(reader: &mut BufReader<&mut File>, length: u64) -> Result<u64> {
+    let mut end = capture::header().len() as u64;
+    let mut prefix = [0; 4];
+    loop {
+        match reader.read_exact(&mut prefix) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(end),
+            other => other?,
+        }
+        let record = u64::from(u32::from_le_bytes(prefix));
+        if !(5..=capture::MAX_RECORD_LENGTH as u64).contains(&record) {
+            bail!("it is damaged at byte {end}; choose another name");
+        }
+        if end + record > length {
+            return Ok(end);
+        }
+        end += record;
+        reader.seek_relative(i64::try_from(record).unwrap_or(i64::MAX) - 4)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_ends_the_recording_only() {
+        let (queue, records) = channel();
+        let counts = RecordCounts::default();
+        let sink = Sink::new(queue.clone(), Arc::default());
+        // More than the buffer holds, so that the disk is met before the end.
+        (0..3).for_each(|_| queue.send(Some(vec![0; 2 << 20])).unwrap());
+        sink.close();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let written = write_all(full, &records, &counts);
+        assert!(written.error.is_some());
+        assert_eq!(counts.dropped(), 3);
+    }
+}

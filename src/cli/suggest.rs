@@ -1,0 +1,44 @@
+//! `docward suggest`: rules that past traffic calls for, as a rule file on stdout.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::traffic::{self, Worker};
+use super::{fail, print};
+use crate::audit::{Habits, Past, propose};
+use crate::command::{Class, Namespace};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// mongod's log, system.profile as JSON lines, or a capture; each may be compressed by gzip.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// 0 when the files could be read.
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let (workers, sources) = match traffic::read(&arguments.files, Habits::default) {
+        Ok(read) => read,
+        Err(error) => return fail(&format!("{error:#}"), 1),
+    };
+    for source in sources.iter().filter(|source| source.unreadable > 0 || source.note.is_some()) {
+        let note = source.note.as_deref().unwrap_or_default();
+        eprintln!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable);
+    }
+    let mut habits = Habits::default();
+    workers.into_iter().for_each(|worker| habits.merge(worker));
+    let names: Vec<String> = sources.into_iter().map(|source| source.name).collect();
+    print(propose(&habits, &names).as_bytes())
+}
+
+impl Worker for Habits {
+    fn wants(&self, namespace: Namespace<'_>, class: Class, _command: &[u8]) -> bool {
+        Habits::wants(namespace, class)
+    }
+
+    fn take(&mut self, past: &Past) {
+        Habits::take(self, past);
+    }
+}

@@ -1,0 +1,214 @@
+//! Recording instead of judging: a [`Policy`] that forwards everything as `serve` does without rules, and hands a
+//! copy of each command that can reach documents to a [`Sink`]. What the file looks like is in
+//! [`crate::audit::capture`]; who writes it is the command line's.
+//!
+//! Logins, user management and all that rules never look at stream through unseen, so credentials are never in
+//! a record. Of commands docward does not know only the name and the target are kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use super::policy::{Policy, Steps};
+use crate::audit::capture::{Sender as From, outline, record};
+use crate::command::Class;
+use crate::engine::{
+    self, Admission, Entrance, Input, Now, Observation, Plan, Session, Step, Triage, class_of_head, command_of_frame,
+    read_users, users_question,
+};
+use crate::patterns::RuleSet;
+use crate::wire::Header;
+
+/// Bytes of records that wait to be written. Behind a disk that is slower for long records are dropped, not
+/// clients.
+const MAX_WAITING: usize = 64 << 20;
+/// What a waiting record takes beside its bytes.
+const OVERHEAD: usize = 64;
+
+/// Where records go.
+#[derive(Debug, Clone)]
+pub struct Sink {
+    queue: Sender<Option<Vec<u8>>>,
+    counts: Arc<RecordCounts>,
+}
+
+/// What became of records; shared with whoever writes them.
+#[derive(Debug, Default)]
+pub struct RecordCounts {
+    waiting: AtomicUsize,
+    /// Not recorded: too many waited, or the file could not be written.
+    dropped: AtomicU64,
+}
+
+impl RecordCounts {
+    /// A record has been written, or given up.
+    pub fn taken(&self, record: &[u8]) {
+        self.waiting.fetch_sub(record.len() + OVERHEAD, Ordering::Relaxed);
+    }
+
+    pub fn drop_one(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were not recorded.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Sink {
+    /// Whoever takes from `queue` calls [`RecordCounts::taken`] for each; `None` is the end.
+    #[must_use]
+    pub fn new(queue: Sender<Option<Vec<u8>>>, counts: Arc<RecordCounts>) -> Self {
+        Self { queue, counts }
+    }
+
+    /// Never waits.
+    fn offer(&self, record: Vec<u8>) {
+        let size = record.len() + OVERHEAD;
+        let before = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
+        // A record that is alone may be larger than the limit.
+        let fits = before == 0 || before + size <= MAX_WAITING;
+        if !fits || self.queue.send(Some(record)).is_err() {
+            self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
+            self.counts.drop_one();
+        }
+    }
+
+    /// Nothing comes after this.
+    pub fn close(&self) {
+        // Whoever has stopped taking needs no end.
+        let _ = self.queue.send(None);
+    }
+}
+
+/// Records what it forwards.
+#[derive(Debug)]
+pub struct Recorder {
+    /// None, so that whatever is not recorded fares as in `serve` without rules.
+    rules: RuleSet,
+    sink: Sink,
+}
+
+impl Recorder {
+    #[must_use]
+    pub fn new(sink: Sink) -> Self {
+        Self { rules: RuleSet::default(), sink }
+    }
+}
+
+impl Policy for Recorder {
+    type Plan<'p> = Recording<'p>;
+
+    fn triage(&self, head: &[u8], entrance: &Entrance) -> Triage {
+        match self.rules.triage(head, entrance) {
+            Triage::Forward { .. } if class_of_head(head).is_some_and(|class| Class::REACHING.contains(&class)) => {
+                Triage::Judge
+            }
+            other => other,
+        }
+    }
+
+    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Admission {
+        self.rules.admit(frame, entrance)
+    }
+
+    fn max_staleness(&self) -> Option<Duration> {
+        None
+    }
+
+    fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Recording<'p> {
+        let expects_reply = match engine::triage(frame, &self.rules) {
+            Triage::Forward { expects_reply } => Some(expects_reply),
+            _ => None,
+        };
+        Recording { recorder: self, frame, now, expects_reply, plan: Plan::new(frame, &self.rules, now) }
+    }
+}
+
+/// One message on its way.
+pub struct Recording<'p> {
+    recorder: &'p Recorder,
+    frame: &'p [u8],
+    now: Now,
+    /// Set for what is forwarded as it is; the rest is carried out by `plan`.
+    expects_reply: Option<bool>,
+    plan: Plan<'p>,
+}
+
+impl Steps for Recording<'_> {
+    fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
+        let Some(expects_reply) = self.expects_reply else {
+            let step = self.plan.next(input, session);
+            if let Step::ForwardOriginal { .. } = step {
+                self.record(session);
+            }
+            return step;
+        };
+        match input {
+            Input::Start if session.users.is_none() => {
+                let request_id = Header::of_frame(self.frame).map_or(0, |header| header.request_id);
+                return Step::Exchange(users_question(request_id));
+            }
+            Input::Reply(reply) => session.users = read_users(reply),
+            _ => {}
+        }
+        self.record(session);
+        Step::ForwardOriginal { expects_reply }
+    }
+
+    fn take_observations(&mut self) -> Vec<Observation> {
+        self.plan.take_observations()
+    }
+
+    fn must_finish(&self) -> bool {
+        false
+    }
+}
+
+impl Recording<'_> {
+    fn record(&self, session: &Session) {
+        let sink = &self.recorder.sink;
+        let Some(command) = command_of_frame(self.frame) else { return sink.counts.drop_one() };
+        let command = match class_of_head(self.frame) {
+            Some(Class::Unknown) | None => outline(command.as_document()),
+            _ => command,
+        };
+        let [a, b, c, d, e, f, g, h, ..] = session.own.id;
+        let sender = From {
+            // Random for each connection.
+            connection: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            client: &session.client,
+            app: session.app_name.as_deref(),
+            users: session.users.as_deref(),
+            milliseconds: self.now.milliseconds,
+        };
+        sink.offer(record(&sender, command.as_document()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_and_the_rest_is_counted() {
+        let (queue, records) = channel();
+        let counts = Arc::new(RecordCounts::default());
+        let sink = Sink::new(queue, counts.clone());
+        let record = || vec![0; (1 << 20) - OVERHEAD];
+        (0..70).for_each(|_| sink.offer(record()));
+        assert_eq!(counts.dropped(), 6);
+        counts.taken(&records.recv().unwrap().unwrap());
+        sink.offer(record());
+        assert_eq!(counts.dropped(), 6, "there was room again");
+        drop(records);
+        sink.offer(Vec::new());
+        assert_eq!(counts.dropped(), 7, "nobody takes it");
+        sink.close();
+    }
+}
