@@ -172,6 +172,13 @@ impl Mongod {
         .unwrap_or_else(|| panic!("mongod did not become primary:\n{}", self.log()));
     }
 
+    /// Everything it has logged, as lines of JSON; at every start it renames the log before.
+    pub fn whole_log(&self) -> String {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|file| file.unwrap().path());
+        let is_log = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("mongod.log");
+        files.filter(is_log).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    }
+
     /// The end of mongod's log.
     fn log(&self) -> String {
         let log = std::fs::read_to_string(self.folder.path().join("mongod.log")).unwrap_or_default();
