@@ -20,11 +20,13 @@ pub(crate) struct Watch {
 #[derive(Default)]
 struct Seen {
     docward: BTreeSet<Connection>,
-    drivers: BTreeSet<Connection>,
+    /// pymongo's only: the process of the Rust driver's workers also asks members for the tests' sake, and the system
+    /// gives a port to one connection after another.
+    pymongo: BTreeSet<Connection>,
 }
 
 impl Watch {
-    /// The drivers are in this process and in that of `pymongo`.
+    /// `docwards` are all of docward's processes so far.
     pub(crate) fn start(docwards: Arc<Mutex<Vec<u32>>>, pymongo: u32) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -36,10 +38,8 @@ impl Watch {
                 for pid in docwards.iter().rev().take(2) {
                     seen.docward.extend(connections(*pid));
                 }
-                for pid in [std::process::id(), pymongo] {
-                    seen.drivers.extend(connections(pid));
-                }
-                std::thread::sleep(Duration::from_millis(50));
+                seen.pymongo.extend(connections(pymongo));
+                std::thread::sleep(Duration::from_millis(30));
             }
             seen
         });
@@ -55,14 +55,15 @@ impl Watch {
             assert!(!known.contains(&member.address()), "drivers know {}: {known:?}", member.address());
             for local in driver_ports(&member.whole_log()) {
                 let connection = Connection { local, remote: member.port() };
-                assert!(!seen.drivers.contains(&connection), "a driver came to {} itself", member.address());
+                assert!(!seen.pymongo.contains(&connection), "pymongo came to {} itself", member.address());
                 all += 1;
                 ours += usize::from(seen.docward.contains(&connection));
             }
         }
         println!(
-            "the members saw {all} connections with a driver's name; {ours} were seen to be docward's, none a driver's"
+            "the members saw {all} connections with a driver's name; {ours} were seen to be docward's, none pymongo's"
         );
-        assert!(ours > 0, "no connection of docward's was seen");
+        // The others were over too soon to be seen.
+        assert!(ours * 10 > all * 9, "whose connections were the others?");
     }
 }
