@@ -118,7 +118,6 @@ impl Stage {
                 let next = self.start();
                 let mut before = std::mem::replace(&mut self.docward, next);
                 before.wait();
-                println!("{}", before.log().join("\n"));
             }
             Event::KillDocward => {
                 self.docward.kill();
