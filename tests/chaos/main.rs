@@ -9,7 +9,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod endurance;
 mod events;
+mod failover;
 mod journal;
 mod pymongo;
 mod sockets;
