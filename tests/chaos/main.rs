@@ -14,6 +14,7 @@ mod events;
 mod failover;
 mod journal;
 mod pymongo;
+mod side_by_side;
 mod sockets;
 mod verify;
 mod workload;
