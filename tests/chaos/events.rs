@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -48,8 +47,8 @@ const ROUND: [Event; 8] = [
 pub(crate) struct Stage {
     pub(crate) set: ReplicaSet,
     pub(crate) docward: Docward,
-    /// Every process of docward ever started; shared with who watches their sockets.
-    pub(crate) processes: Arc<Mutex<Vec<u32>>>,
+    /// Those before it, which have ended.
+    before: Vec<Docward>,
     /// What happened so far, and how often.
     pub(crate) happened: BTreeMap<Event, usize>,
     listen: String,
@@ -66,7 +65,7 @@ impl Stage {
         let listen = format!("127.0.0.1:{}", free_port());
         let docward = start(&set, &listen, &hand_over_path(&folder), 1);
         Stage {
-            processes: Arc::new(Mutex::new(vec![docward.pid()])),
+            before: Vec::new(),
             happened: BTreeMap::new(),
             members: vec![0, 1, 2],
             random: Random(seed),
@@ -116,12 +115,12 @@ impl Stage {
             }
             Event::HandOver => {
                 let next = self.start();
-                let mut before = std::mem::replace(&mut self.docward, next);
-                before.wait();
+                self.docward_is(next).wait();
             }
             Event::KillDocward => {
                 self.docward.kill();
-                self.docward = self.start();
+                let next = self.start();
+                self.docward_is(next);
             }
         }
     }
@@ -167,9 +166,18 @@ impl Stage {
     /// Starts another docward in the place of the one that runs, or ran.
     fn start(&mut self) -> Docward {
         let block = 1 + self.random.below(7);
-        let docward = start(&self.set, &self.listen, &hand_over_path(&self.folder), block);
-        self.processes.lock().unwrap().push(docward.pid());
-        docward
+        start(&self.set, &self.listen, &hand_over_path(&self.folder), block)
+    }
+
+    /// Takes the place of the one before, which is returned.
+    fn docward_is(&mut self, next: Docward) -> &mut Docward {
+        self.before.push(std::mem::replace(&mut self.docward, next));
+        self.before.last_mut().unwrap()
+    }
+
+    /// What all docwards logged.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.before.iter().chain([&self.docward]).flat_map(Docward::log).collect()
     }
 }
 
@@ -178,7 +186,12 @@ fn hand_over_path(folder: &TempDir) -> PathBuf {
 }
 
 fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usize) -> Docward {
-    docward(set, &rules(block)).listen(listen).argument("--hand-over").argument(hand_over.to_str().unwrap()).start()
+    docward(set, &rules(block))
+        .listen(listen)
+        .argument("--hand-over")
+        .argument(hand_over.to_str().unwrap())
+        .environment("RUST_LOG", "info,docward::proxy::arrival=debug")
+        .start()
 }
 
 /// A docward before three or more members, to be given its address.

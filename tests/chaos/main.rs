@@ -26,7 +26,6 @@ use events::Stage;
 use journal::Journal;
 use mongodb::Client;
 use pymongo::Pymongo;
-use sockets::Watch;
 use support::process::{PATIENCE, poll};
 use workload::Workload;
 
@@ -60,7 +59,6 @@ fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
         workload::prepare(&client.database("chaos")).await.unwrap();
     });
     let mut pymongo = Pymongo::start(&uri, Duration::from_millis(30));
-    let watch = Watch::start(Arc::clone(&stage.processes), pymongo.pid());
     let workload = Workload::start(&uri, Duration::from_millis(30));
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
     goes_on(journals);
@@ -84,5 +82,5 @@ fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
     });
     assert!(found.is_empty(), "{found:#?}");
     let seen = addresses.lock().unwrap().iter().cloned().chain(pymongo.addresses()).collect();
-    watch.assert_no_driver_came_directly(stage.set.members(), &seen);
+    sockets::assert_no_driver_came_directly(stage.set.members(), &seen, &stage.log());
 }

@@ -55,10 +55,6 @@ impl Pymongo {
         Pymongo { journal, process, input, reader: Some(reader), addresses, _folder: folder }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     /// Every address its drivers ever knew.
     pub(crate) fn addresses(&self) -> BTreeSet<String> {
         self.addresses.lock().unwrap().clone()

@@ -173,17 +173,6 @@ fn integer(value: &bson::Bson) -> Option<i64> {
     value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Where drivers connected to, as the members see it: every connection with a driver's name in `mongod`'s log, by
-/// the port it came from.
-pub(crate) fn driver_ports(log: &str) -> BTreeSet<u16> {
-    let lines = log.lines().filter(|line| line.contains("client metadata") && line.contains("\"chaos-"));
-    let port = |line: &str| {
-        let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        line["attr"]["remote"].as_str()?.rsplit_once(':')?.1.parse().ok()
-    };
-    lines.filter_map(port).collect()
-}
-
 #[cfg(test)]
 #[test]
 fn faults_are_found() {

@@ -1,7 +1,6 @@
 //! Child processes that never outlive the test: their watchdog, their output, free ports.
 //! Knows nothing of what the processes are; `mongod` and `proxy` do.
 
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -26,29 +25,17 @@ pub fn free_port() -> u16 {
 
 /// The local TCP ports of a process, as Linux tells them (IPv4 only).
 pub fn local_ports(pid: u32) -> Vec<u16> {
-    connections(pid).into_iter().map(|connection| connection.local).collect()
-}
-
-/// The ports of a TCP socket; the remote one is 0 when it listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Connection {
-    pub local: u16,
-    pub remote: u16,
-}
-
-/// The TCP sockets of a process, as Linux tells them (IPv4 only); none when it has ended.
-pub fn connections(pid: u32) -> Vec<Connection> {
-    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = links.filter_map(|link| std::fs::read_link(link.path()).ok());
     let inode = |link: PathBuf| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
-    let inodes: HashSet<String> = links.filter_map(inode).collect();
+    let inodes: Vec<String> = links.filter_map(inode).collect();
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let port = |address: &str| u16::from_str_radix(address.rsplit_once(':').unwrap().1, 16).unwrap();
-    let connection = |row: &str| {
+    let port = |row: &str| {
         let columns: Vec<&str> = row.split_whitespace().collect();
-        inodes.contains(columns[9]).then(|| Connection { local: port(columns[1]), remote: port(columns[2]) })
+        let ours = inodes.iter().any(|inode| inode == columns[9]);
+        ours.then(|| u16::from_str_radix(columns[1].rsplit_once(':').unwrap().1, 16).unwrap())
     };
-    table.lines().skip(1).filter_map(connection).collect()
+    table.lines().skip(1).filter_map(port).collect()
 }
 
 /// Asks `probe` every few milliseconds until it gives an answer or time is up.
