@@ -24,9 +24,9 @@ fn resident(pid: u32) -> u64 {
 #[test]
 #[ignore = "10,000 threads of mongod and 40,000 sockets: make chaos"]
 fn ten_thousand_idle_connections_are_held() {
-    // Two files for each, and some for docward itself.
+    // Two files for each, at docward as at mongod, and some for the rest.
     let (_, files) = rlimit::Resource::NOFILE.get().unwrap();
-    let count = usize::min(10_000, (files as usize - 100) / 2);
+    let count = usize::min(10_000, (files as usize - 600) / 2);
     if count < 10_000 {
         println!("a process may have {files} files open here: {count} connections must do (ulimit -n)");
     }
@@ -37,8 +37,13 @@ fn ten_thousand_idle_connections_are_held() {
     let started = Instant::now();
     for _ in 0..count {
         let mut client = raw::Client::connect(&docward.address());
-        let reply = client.command("admin", doc! { "hello": 1 });
-        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+        let reply = client.try_command("admin", doc! { "hello": 1 }, Duration::from_secs(20));
+        assert!(
+            reply.is_some(),
+            "no answer after {} connections; mongod says: {}",
+            clients.len(),
+            end(&mongod.whole_log())
+        );
         clients.push(client);
     }
     let opened = started.elapsed();
@@ -55,6 +60,12 @@ fn ten_thousand_idle_connections_are_held() {
         "{count} connections opened in {opened:.1?}; {sockets} sockets; docward has {before} KiB before, {with_all} with them, {used} after a ping each: {each:.1} KiB for each"
     );
     assert!(each < 32.0, "{each} KiB for an idle connection");
+}
+
+/// The last warnings of a log.
+fn end(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"s\":\"I\"")).collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
 /// Memory after `minutes` of the mixed workload of `workload` and of connections that come and go: the last quarter is no

@@ -2,12 +2,13 @@
 //! returns. Knows nothing of the workload.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, free_port, poll};
+use crate::support::process::{PATIENCE, poll};
 use crate::support::proxy::{Builder, Docward};
 use crate::support::random::Random;
 use crate::support::replica_set::ReplicaSet;
@@ -62,7 +63,7 @@ impl Stage {
     pub(crate) fn set(seed: u64) -> Stage {
         let set = ReplicaSet::start(3);
         let folder = tempfile::tempdir().unwrap();
-        let listen = format!("127.0.0.1:{}", free_port());
+        let listen = format!("127.0.0.1:{}", lasting_port());
         let docward = start(&set, &listen, &hand_over_path(&folder), 1);
         Stage {
             before: Vec::new(),
@@ -179,6 +180,15 @@ impl Stage {
     pub(crate) fn log(&self) -> Vec<String> {
         self.before.iter().chain([&self.docward]).flat_map(Docward::log).collect()
     }
+}
+
+/// A port that stays free while docward is dead, with some that follow: below those that systems give to outgoing
+/// connections.
+fn lasting_port() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = 20_000 + (std::process::id() % 1000) as u16 * 12;
+    let mut candidates = (first..32_000).step_by(12);
+    candidates.find(|port| (*port..port + 12).all(is_free)).expect("no twelve free ports in a row")
 }
 
 fn hand_over_path(folder: &TempDir) -> PathBuf {
