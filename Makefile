@@ -17,6 +17,14 @@ test: ## run all tests; fetches the mongod, mongosh and Python packages they nee
 compat: ## run pymongo's own test suite directly and through docward, and say what differs
 	@scripts/compat.sh
 
+.PHONY: chaos
+chaos: ## clients at work while members and docward are killed, stopped, replaced; failover times; idle connections
+	@scripts/chaos.sh
+
+.PHONY: soak
+soak: ## a quarter of an hour of mixed load, and what becomes of docward's memory (DOCWARD_SOAK_SECONDS=900)
+	@scripts/chaos.sh soak
+
 .PHONY: bench
 bench: ## measure the cost per message and the throughput beside a direct connection
 	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench

@@ -98,7 +98,11 @@ impl Reception {
         let mut failure = "there is no server for it".to_owned();
         for way in door.ways() {
             match self.upstream.connect(&way.dial).await {
-                Ok(upstream) => return Some((client, upstream, local, way.closing)),
+                Ok(upstream) => {
+                    // Servers' logs and currentOp name docward's port; this tells whose it is.
+                    tracing::debug!(client = %peer, upstream = %way.dial, from = ?upstream.local_addr().ok(), "connected");
+                    return Some((client, upstream, local, way.closing));
+                }
                 Err(error) => {
                     door.hurry.notify_waiters();
                     failure = format!("upstream {} cannot be reached: {error}", way.dial);

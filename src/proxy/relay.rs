@@ -57,8 +57,11 @@ pub(super) struct Relay<C, U, P> {
     /// Close as soon as this harms nobody.
     pub(super) draining: bool,
     activity: Activity,
-    /// The last hello is answered when there is news.
+    /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
+    /// The client has said hello, and anything else.
+    greeted: bool,
+    conversed: bool,
     /// Something moved since [`is_quiet`](Self::is_quiet) was last asked.
     stirred: bool,
     pub(super) session: Session,
@@ -90,6 +93,8 @@ where
             draining: false,
             activity: Activity::default(),
             watched: false,
+            greeted: false,
+            conversed: false,
             stirred: false,
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
@@ -120,8 +125,8 @@ where
             {
                 return Poll::Ready(Event::Judge(frame));
             }
-            // The driver watches over this connection, sends nothing on it, and takes its end for the news that it is
-            // to look again.
+            // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
+            // the news that it is to look again.
             if idle && self.draining && self.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
@@ -254,6 +259,7 @@ where
                 transactions: &self.door.transactions,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
+            self.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -282,7 +288,9 @@ where
     fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
-        self.watched = awaits_news(&frame);
+        // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
+        self.watched = awaits_news(&frame) || self.greeted && !self.conversed;
+        self.greeted = true;
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.owed.push(header.request_id, Treatment::Hello(came));

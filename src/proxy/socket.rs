@@ -1,6 +1,7 @@
 //! The sockets docward relays between, plain or in TLS, and the options each of them has.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,6 +22,16 @@ pub(super) enum Stream {
     Plain(TcpStream),
     /// Boxed: plain connections should not be as large as those with a TLS session.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Our end, as the other side sees it.
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Plain(stream) => stream.local_addr(),
+            Self::Tls(stream) => stream.get_ref().0.local_addr(),
+        }
+    }
 }
 
 impl AsyncRead for Stream {

@@ -177,6 +177,13 @@ impl Mongod {
         self.folder.path().join("mongod.log")
     }
 
+    /// Everything it has logged, as lines of JSON; at every start it renames the log before.
+    pub fn whole_log(&self) -> String {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|file| file.unwrap().path());
+        let is_log = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("mongod.log");
+        files.filter(is_log).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    }
+
     /// The end of mongod's log.
     fn log(&self) -> String {
         let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();

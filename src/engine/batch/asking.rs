@@ -140,13 +140,18 @@ pub(super) fn is_gone(reply: &Reply<'_>) -> bool {
     reply.body.get("code").and_then(Value::as_i32).is_some_and(|code| STATE_CHANGE.contains(&code))
 }
 
-/// The reply to a statement, with what the commit said of its durability.
-pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>) -> Option<Vec<u8>> {
+/// The reply to a statement, with what the commit said of its durability. The driver is to send a write again
+/// where the server says so, which it does of every commit, and where that is answered as the first time: `repeatable`.
+pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
+    const LABEL: &str = "RetryableWriteError";
     let error = commit.body.get("writeConcernError")?;
     let applied = Reply::parse(applied).ok()?;
     Some(applied.with_body(applied.message.header.response_to, |w| {
         w.elements(applied.body);
         w.value("writeConcernError", error);
+        if repeatable && has_label(commit, LABEL) {
+            w.array("errorLabels", |labels| labels.string(LABEL));
+        }
     }))
 }
 

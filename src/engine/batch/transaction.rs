@@ -225,7 +225,10 @@ impl<'f> BatchJob<'f> {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         if reply.is_ok() {
             let applied = std::mem::take(&mut transaction.applied);
-            let applied = asking::with_write_concern_error(&applied, reply).unwrap_or(applied);
+            let operation = &transaction.statement.operation;
+            let repeatable = self.command.session().txn_number.is_some()
+                && asking::remembered_reply(&self.command, self.batch.form, operation).is_some();
+            let applied = asking::with_write_concern_error(&applied, reply, repeatable).unwrap_or(applied);
             return Flow::Break(self.deliver(&applied, observations));
         }
         transaction.commits += 1;
@@ -303,16 +306,17 @@ impl<'f> BatchJob<'f> {
         Duration::from_millis(u64::from(1 + dice % (1 << attempts.min(LONGEST_PAUSE))))
     }
 
-    /// The statement was carried out when the client sent it the first time.
+    /// The statement was carried out when the client sent it the first time. The members that the client's write
+    /// concern asks for may still lack it: to commit it again waits for them.
     fn was_done_before(&mut self, observations: &mut Observations) -> Step {
-        let Some(transaction) = &self.transaction else { return self.conclude() };
-        let statement = transaction.statement.clone();
-        match asking::remembered_reply(&self.command, self.batch.form, &statement.operation) {
-            Some(reply) => self.deliver(&reply, observations),
+        let Some(transaction) = &mut self.transaction else { return self.conclude() };
+        match asking::remembered_reply(&self.command, self.batch.form, &transaction.statement.operation) {
+            Some(reply) => {
+                transaction.applied = reply;
+                self.commit()
+            }
             None => {
-                if let Some(transaction) = &mut self.transaction {
-                    transaction.own = None;
-                }
+                transaction.own = None;
                 let rejection = Rejection {
                     code: code::INCOMPLETE_TRANSACTION_HISTORY,
                     reason: "it was carried out when it was sent the first time, and the answer was lost".to_owned(),

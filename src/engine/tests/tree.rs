@@ -152,12 +152,43 @@ fn a_write_that_was_done_is_not_done_again() {
     dialogue.hears(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"}).waits();
     let (abort, (_, next, _)) = dialogue.hears(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"}).sent();
     assert_eq!((abort, next), (doc! {"abortTransaction": 1}, number + 1));
-    assert_eq!(dialogue.hears(doc! {"ok": 0.0, "code": 256, "errmsg": "committed"}).reply(), doc! {"n": 1, "ok": 1.0});
+    // The client is told when it is as durable as it wants it.
+    let (commit, _) = dialogue.hears(doc! {"ok": 0.0, "code": 256, "errmsg": "committed"}).sent();
+    assert_eq!(commit, doc! {"commitTransaction": 1, "writeConcern": {"w": "majority"}});
+    assert_eq!(dialogue.hears(doc! {"ok": 1.0}).reply(), doc! {"n": 1, "ok": 1.0});
     // It was not: the next attempt is ours.
     let mut dialogue = Dialogue::of(&rules, &message);
     dialogue.hears(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"});
     let (_, (_, next, starts)) = dialogue.hears(doc! {"ok": 1.0}).waits().sent();
     assert_eq!((next, starts), (number + 1, true));
+}
+
+/// A primary that steps down says of a commit that it may be undone; drivers send the write again.
+#[test]
+fn a_commit_that_may_be_undone_is_repeated_by_the_driver_if_that_is_answered() {
+    let rules = rules(&CATEGORIES);
+    let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
+    let document = doc! {"_id": "Go", "parent": "Books"};
+    let retryable = insert(document.clone(), doc! {"lsid": lsid.clone(), "txnNumber": 5i64});
+    let once = insert(document, doc! {});
+    let mut upsert = doc! {"update": "c", "$db": "d"};
+    upsert.extend(doc! {"lsid": lsid, "txnNumber": 5i64});
+    let statement = doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
+    let upsert = frame(&upsert, "updates", &[statement], 0);
+    for (message, finds, labelled) in [(&retryable, 1, true), (&once, 1, false), (&upsert, 2, false)] {
+        let mut dialogue = Dialogue::of(&rules, message);
+        if finds > 1 {
+            dialogue.finds(&[]);
+        }
+        dialogue.finds(&[books()]).hears(doc! {"n": 2, "nModified": 2, "ok": 1.0}).hears(doc! {"n": 1, "ok": 1.0});
+        assert_eq!(dialogue.sent().0.get_i32("commitTransaction").unwrap(), 1);
+        let interrupted = doc! {"code": 11602, "errmsg": "operation was interrupted"};
+        let labels = ["RetryableWriteError"];
+        let reply =
+            dialogue.hears(doc! {"ok": 1.0, "writeConcernError": interrupted.clone(), "errorLabels": labels}).reply();
+        assert_eq!(reply.get_document("writeConcernError").unwrap(), &interrupted);
+        assert_eq!(reply.contains_key("errorLabels"), labelled, "{reply}");
+    }
 }
 
 #[test]

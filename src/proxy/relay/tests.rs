@@ -455,6 +455,17 @@ async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
     let awaiting = doc! {"hello": 1, "topologyVersion": {"counter": 1_i64}, "maxAwaitTimeMS": 10_000};
     monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &awaiting)).await.unwrap();
     read_frame(&mut monitor.upstream).await;
+    // The second connection of a monitor, which measures round trips again and again.
+    let mut measuring = start(64 * 1024);
+    for id in 1..3 {
+        measuring.client.write_all(&hello(id, 0, 0, &doc! {"hello": 1})).await.unwrap();
+        read_frame(&mut measuring.upstream).await;
+        measuring.upstream.write_all(&hello(50 + id, id, 0, &doc! {"ok": 1})).await.unwrap();
+        read_frame(&mut measuring.client).await;
+    }
+    measuring.shutdown.send_replace(Closing::WhenIdle);
+    let mut end = measuring.session;
+    timeout(Duration::from_millis(600), &mut end).await.expect("sooner than its next hello").unwrap();
     for mut ends in [idle, monitor] {
         ends.shutdown.send_replace(Closing::WhenIdle);
         timeout(SOON, ends.session).await.expect("an idle session should end").unwrap();

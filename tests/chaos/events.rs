@@ -1,0 +1,210 @@
+//! What befalls members and docward while clients work: a seeded order of events, each of them over when its method
+//! returns. Knows nothing of the workload.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::process::{PATIENCE, poll};
+use crate::support::proxy::{Builder, Docward};
+use crate::support::random::Random;
+use crate::support::replica_set::ReplicaSet;
+use crate::workload::rules;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    StepDown,
+    /// SIGSTOP, and SIGCONT after the others have elected another primary.
+    StopMember,
+    /// SIGKILL, and a new start some time later.
+    KillMember,
+    AddMember,
+    RemoveMember,
+    /// SIGHUP.
+    Reload,
+    /// Another content of the rule file.
+    ChangeRules,
+    HandOver,
+    /// SIGKILL, and a new start.
+    KillDocward,
+}
+
+/// The order in which a seed shuffles them, again and again, so that no kind is forgotten.
+const ROUND: [Event; 8] = [
+    Event::StepDown,
+    Event::StopMember,
+    Event::KillMember,
+    Event::AddMember,
+    Event::Reload,
+    Event::ChangeRules,
+    Event::HandOver,
+    Event::KillDocward,
+];
+
+/// A set of three or four members, and docward before it.
+pub(crate) struct Stage {
+    pub(crate) set: ReplicaSet,
+    pub(crate) docward: Docward,
+    /// Those before it, which have ended.
+    before: Vec<Docward>,
+    /// What happened so far, and how often.
+    pub(crate) happened: BTreeMap<Event, usize>,
+    listen: String,
+    folder: TempDir,
+    members: Vec<usize>,
+    random: Random,
+    round: Vec<Event>,
+}
+
+impl Stage {
+    pub(crate) fn set(seed: u64) -> Stage {
+        let set = ReplicaSet::start(3);
+        let folder = tempfile::tempdir().unwrap();
+        let listen = format!("127.0.0.1:{}", lasting_port());
+        let docward = start(&set, &listen, &hand_over_path(&folder), 1);
+        Stage {
+            before: Vec::new(),
+            happened: BTreeMap::new(),
+            members: vec![0, 1, 2],
+            random: Random(seed),
+            round: Vec::new(),
+            set,
+            docward,
+            listen,
+            folder,
+        }
+    }
+
+    /// Has the next event happen, and says what it was.
+    pub(crate) fn next(&mut self) -> Event {
+        if self.round.is_empty() {
+            self.round = ROUND.to_vec();
+        }
+        let chosen = self.random.below(self.round.len());
+        let event = match self.round.swap_remove(chosen) {
+            Event::AddMember if self.members.len() > 3 => Event::RemoveMember,
+            event => event,
+        };
+        let started = Instant::now();
+        self.carry_out(event);
+        *self.happened.entry(event).or_default() += 1;
+        println!(
+            "{event:?} took {:.1?}; docward is {}, members are {:?}",
+            started.elapsed(),
+            self.docward.pid(),
+            self.members
+        );
+        event
+    }
+
+    fn carry_out(&mut self, event: Event) {
+        match event {
+            Event::StepDown => drop(self.set.step_down()),
+            Event::StopMember => self.stop_member(),
+            Event::KillMember => self.kill_member(),
+            Event::AddMember => {
+                let added = self.set.add();
+                self.members.push(added);
+            }
+            Event::RemoveMember => self.remove_member(),
+            Event::Reload => self.reload(|stage| stage.docward.signal("HUP")),
+            Event::ChangeRules => {
+                self.reload(|stage| stage.docward.rewrite_rules(&rules(1 + stage.random.below(1000))))
+            }
+            Event::HandOver => {
+                let next = self.start();
+                self.docward_is(next).wait();
+            }
+            Event::KillDocward => {
+                self.docward.kill();
+                let next = self.start();
+                self.docward_is(next);
+            }
+        }
+    }
+
+    /// Waits until docward says that it has loaded its rules once more.
+    fn reload(&mut self, cause: impl FnOnce(&mut Stage)) {
+        let loads = |stage: &Stage| stage.docward.log().iter().filter(|line| line.contains("rules loaded")).count();
+        let before = loads(self);
+        cause(self);
+        poll(PATIENCE, || (loads(self) > before).then_some(())).expect("docward does not load its rules again");
+    }
+
+    /// Half of the time the primary, else anyone.
+    fn victim(&mut self) -> usize {
+        let primary = self.set.await_primary();
+        if self.random.below(2) == 0 { primary } else { self.members[self.random.below(self.members.len())] }
+    }
+
+    fn stop_member(&mut self) {
+        let victim = self.victim();
+        self.set.stop(victim);
+        std::thread::sleep(Duration::from_millis(3000 + self.random.below(3000) as u64));
+        self.set.go_on(victim);
+        self.set.await_settled();
+    }
+
+    fn kill_member(&mut self) {
+        let victim = self.victim();
+        self.set.kill(victim);
+        std::thread::sleep(Duration::from_millis(self.random.below(3000) as u64));
+        self.set.restart(victim);
+    }
+
+    fn remove_member(&mut self) {
+        let primary = self.set.await_primary();
+        let others: Vec<usize> = self.members.iter().copied().filter(|member| *member != primary).collect();
+        let removed = others[self.random.below(others.len())];
+        self.set.remove(removed);
+        self.members.retain(|member| *member != removed);
+        self.set.kill(removed);
+    }
+
+    /// Starts another docward in the place of the one that runs, or ran.
+    fn start(&mut self) -> Docward {
+        let block = 1 + self.random.below(7);
+        start(&self.set, &self.listen, &hand_over_path(&self.folder), block)
+    }
+
+    /// Takes the place of the one before, which is returned.
+    fn docward_is(&mut self, next: Docward) -> &mut Docward {
+        self.before.push(std::mem::replace(&mut self.docward, next));
+        self.before.last_mut().unwrap()
+    }
+
+    /// What all docwards logged.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.before.iter().chain([&self.docward]).flat_map(Docward::log).collect()
+    }
+}
+
+/// A port that stays free while docward is dead, with some that follow: below those that systems give to outgoing
+/// connections.
+fn lasting_port() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = 20_000 + (std::process::id() % 1000) as u16 * 12;
+    let mut candidates = (first..32_000).step_by(12);
+    candidates.find(|port| (*port..port + 12).all(is_free)).expect("no twelve free ports in a row")
+}
+
+fn hand_over_path(folder: &TempDir) -> PathBuf {
+    folder.path().join("docward.sock")
+}
+
+fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usize) -> Docward {
+    docward(set, &rules(block))
+        .listen(listen)
+        .argument("--hand-over")
+        .argument(hand_over.to_str().unwrap())
+        .environment("RUST_LOG", "info,docward::proxy::arrival=debug")
+        .start()
+}
+
+/// A docward before three or more members, to be given its address.
+pub(crate) fn docward(set: &ReplicaSet, rules: &str) -> Builder {
+    Docward::before(&set.uri()).rules(rules).listeners(3)
+}

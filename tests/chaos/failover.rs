@@ -1,0 +1,96 @@
+//! How long clients are without a primary after it stepped down: through docward, and directly at the same set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use mongodb::options::{ClientOptions, WriteConcern};
+use mongodb::{Client, Collection};
+
+use crate::support::process::{PATIENCE, poll};
+use crate::support::replica_set::ReplicaSet;
+use crate::{events, setting};
+
+/// Writers at work while the primary steps down.
+const WRITERS: usize = 4;
+/// How far apart they start; what comes between two starts is not seen.
+const STEP: Duration = Duration::from_millis(5);
+
+/// From the request to step down until a majority has the first write that was begun after the primary had gone.
+async fn recovery(set: &ReplicaSet, uri: &str) -> Duration {
+    let mut options = ClientOptions::parse(uri).await.unwrap();
+    options.write_concern = Some(WriteConcern::majority());
+    let client = Client::with_options(options).unwrap();
+    let writes: Collection<Document> = client.database("failover").collection("writes");
+    writes.insert_one(doc! {}).await.unwrap();
+
+    let gone = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> =
+        (0..WRITERS).map(|_| tokio::spawn(write_until_there(writes.clone(), Arc::clone(&gone)))).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = set.await_primary();
+    let started = Instant::now();
+    let reply = tokio::task::block_in_place(|| {
+        set.member(before).command("admin", doc! { "replSetStepDown": 30, "secondaryCatchUpPeriodSecs": 10 })
+    });
+    assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    gone.store(true, Ordering::SeqCst);
+    let mut first = Duration::MAX;
+    for writer in writers {
+        first = first.min(writer.await.unwrap() - started);
+    }
+    tokio::task::block_in_place(|| {
+        // It may be elected again, and the next election is not to be disturbed by this one.
+        poll(PATIENCE, || set.primary().filter(|primary| *primary != before)).unwrap();
+        set.member(before).command("admin", doc! { "replSetFreeze": 0 });
+        poll(PATIENCE, || (set.secondaries().len() == 2).then_some(())).unwrap();
+    });
+    first
+}
+
+/// When the first write was acknowledged of those begun after the primary had gone. Writes that fail are repeated, as
+/// drivers do themselves once.
+async fn write_until_there(writes: Collection<Document>, gone: Arc<AtomicBool>) -> Instant {
+    loop {
+        let begun_after = gone.load(Ordering::SeqCst);
+        if writes.insert_one(doc! {}).await.is_ok() && begun_after {
+            return Instant::now();
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// Half of the values are smaller.
+fn median(values: &[Duration]) -> Duration {
+    let mut values = values.to_vec();
+    values.sort();
+    values[values.len() / 2]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement of some minutes: make chaos"]
+async fn recovery_from_a_step_down_takes_as_long_as_directly() {
+    let set = tokio::task::block_in_place(|| ReplicaSet::start(3));
+    let docward = events::docward(&set, "").start();
+    let through = format!("mongodb://{}/?replicaSet=rs0", docward.addresses().join(","));
+    let rounds = setting("DOCWARD_FAILOVERS", 15);
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        // Each goes first every other time.
+        for turn in 0..2 {
+            let way = ((round + turn) % 2) as usize;
+            let uri = [set.uri(), through.clone()][way].clone();
+            times[way].push(recovery(&set, &uri).await);
+        }
+    }
+    println!("time from replSetStepDown to the first majority write begun afterwards, {rounds} each:");
+    for (name, times) in ["directly", "through docward"].iter().zip(&times) {
+        let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        println!("{name:16} median {:7.0?}  least {least:7.0?}  most {most:7.0?}  {times:.0?}", median(times));
+    }
+    let [directly, through] = times.map(|times| median(&times));
+    println!("ratio of the medians: {:.2}", through.as_secs_f64() / directly.as_secs_f64());
+    // Elections differ by more than docward adds; a machine at work needs some room.
+    assert!(through < directly.mul_f64(1.2) + Duration::from_millis(50), "{through:?}, directly {directly:?}");
+}

@@ -1,0 +1,86 @@
+//! Drivers at work before docward and a set of three while everything that can happen to either does. What the
+//! drivers were told is compared with what is stored at the end.
+//!
+//! `make test` runs a short version of `whatever_happens...`; `make chaos` the long one, and the measurements that are
+//! ignored here. `DOCWARD_CHAOS_EVENTS` says how many events, `DOCWARD_CHAOS_SEED` in which order.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod endurance;
+mod events;
+mod failover;
+mod journal;
+mod pymongo;
+mod side_by_side;
+mod sockets;
+mod verify;
+mod workload;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use events::Stage;
+use journal::Journal;
+use mongodb::Client;
+use pymongo::Pymongo;
+use support::process::{PATIENCE, poll};
+use workload::Workload;
+
+/// A number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// How long clients may need after an event until each driver's next ten writes are acknowledged.
+const RECOVERY: Duration = PATIENCE;
+
+fn goes_on(journals: [&Journal; 2]) -> Duration {
+    let started = Instant::now();
+    let before = journals.map(Journal::acknowledged);
+    let enough = || journals.iter().zip(before).all(|(journal, before)| journal.acknowledged() >= before + 10);
+    poll(RECOVERY, || enough().then_some(())).unwrap_or_else(|| panic!("clients do not recover: {before:?}"));
+    started.elapsed()
+}
+
+#[test]
+fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
+    let seed = setting("DOCWARD_CHAOS_SEED", 20_261_121);
+    let mut stage = Stage::set(seed);
+    let uri = format!(
+        "mongodb://{}/?replicaSet=rs0&w=majority&serverSelectionTimeoutMS=60000&connectTimeoutMS=3000&heartbeatFrequencyMS=1000",
+        stage.docward.addresses().join(",")
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::with_uri_str(&uri).await.unwrap();
+        workload::prepare(&client.database("chaos")).await.unwrap();
+    });
+    let mut pymongo = Pymongo::start(&uri, Duration::from_millis(30));
+    let workload = Workload::start(&uri, Duration::from_millis(30));
+    let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
+    goes_on(journals);
+    let started = Instant::now();
+    let events = setting("DOCWARD_CHAOS_EVENTS", 6);
+    for number in 1..=events {
+        let event = stage.next();
+        let recovery = goes_on(journals);
+        println!("{number}/{events} {event:?}: clients went on after {recovery:.1?}");
+    }
+    println!("seed {seed}: {:?} in {:.0?}", stage.happened, started.elapsed());
+    let addresses = Arc::clone(&workload.addresses);
+    workload.end();
+    pymongo.end();
+    journals.iter().for_each(|journal| journal.print_summary());
+
+    stage.set.await_settled();
+    let found = runtime.block_on(async {
+        let database = stage.set.client().await.database("chaos");
+        verify::faults(&database, &journals).await
+    });
+    assert!(found.is_empty(), "{found:#?}");
+    let seen = addresses.lock().unwrap().iter().cloned().chain(pymongo.addresses()).collect();
+    sockets::assert_no_driver_came_directly(stage.set.members(), &seen, &stage.log());
+}

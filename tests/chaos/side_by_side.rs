@@ -1,0 +1,86 @@
+//! Two docwards behind one advertised name, with a balancer that passes TCP: one is killed, and clients go on.
+//! `hand_over` tests the same with the kernel as the balancer.
+
+use std::io::copy;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mongodb::Client;
+
+use crate::pymongo::Pymongo;
+use crate::support::process::free_port;
+use crate::support::proxy::Docward;
+use crate::support::replica_set::ReplicaSet;
+use crate::workload::{self, Workload};
+use crate::{goes_on, verify};
+
+/// Passes each connection on to one backend after the other, and to the next one where nobody listens.
+fn balance(listener: TcpListener, backends: Vec<SocketAddr>) {
+    let turn = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let first = turn.fetch_add(1, Ordering::Relaxed);
+            let candidates = (0..backends.len()).map(|next| backends[(first + next) % backends.len()]);
+            let Some(backend) = candidates.filter_map(|backend| TcpStream::connect(backend).ok()).next() else {
+                continue;
+            };
+            let _ = (client.set_nodelay(true), backend.set_nodelay(true));
+            for (from, to) in [(&client, &backend), (&backend, &client)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = copy(&mut from, &mut to);
+                    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+}
+
+/// The `members:` map of a docward that advertises the balancers' ports.
+fn configuration(set: &ReplicaSet, ports: &[u16], advertised: &[u16]) -> String {
+    let member = |(index, mongod): (usize, &crate::support::mongod::Mongod)| {
+        let (port, advertised) = (ports[index], advertised[index]);
+        format!("  {}: {{ listen: 127.0.0.1:{port}, advertise: localhost:{advertised} }}\n", mongod.address())
+    };
+    let members: String = set.members().iter().enumerate().map(member).collect();
+    format!("members:\n{members}")
+}
+
+#[test]
+fn two_behind_a_balancer_are_one_and_one_may_die() {
+    let set = ReplicaSet::start(3);
+    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let advertised: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let start = |name: &str| {
+        let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+        let file = folder.path().join(name);
+        std::fs::write(&file, configuration(&set, &ports, &advertised)).unwrap();
+        let docward = Docward::before(&set.uri()).without_listen().rules(&workload::rules(5)).listeners(3);
+        (docward.argument("--config").argument(file.to_str().unwrap()).start(), ports)
+    };
+    let ((mut killed, first), (_staying, second)) = (start("first.yaml"), start("second.yaml"));
+    for (listener, ports) in listeners.into_iter().zip(first.into_iter().zip(second)) {
+        balance(listener, [ports.0, ports.1].map(|port| SocketAddr::from(([127, 0, 0, 1], port))).into());
+    }
+    let uri =
+        format!("mongodb://localhost:{}/?replicaSet=rs0&w=majority&serverSelectionTimeoutMS=60000", advertised[0]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        workload::prepare(&Client::with_uri_str(&uri).await.unwrap().database("chaos")).await.unwrap();
+    });
+    let pause = Duration::from_millis(30);
+    let (workload, mut pymongo) = (Workload::start(&uri, pause), Pymongo::start(&uri, pause));
+    let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
+    goes_on(journals);
+    killed.kill();
+    println!("clients went on after {:.1?}", goes_on(journals));
+    goes_on(journals);
+    workload.end();
+    pymongo.end();
+    journals.iter().for_each(|journal| journal.print_summary());
+    let found = runtime.block_on(async { verify::faults(&set.client().await.database("chaos"), &journals).await });
+    assert!(found.is_empty(), "{found:#?}");
+}

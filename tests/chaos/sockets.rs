@@ -1,0 +1,41 @@
+//! Who connects to the members: their logs name the port that each connection with a driver's name came from, and
+//! docward's debug log the port of each of its own. Knows nothing of the workload.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::support::mongod::Mongod;
+
+/// A member's address, and where a connection to it came from.
+type Connection = (String, String);
+
+/// `known` are the addresses that the drivers themselves say they knew, `log` is what all docwards logged.
+pub(crate) fn assert_no_driver_came_directly(members: &[Mongod], known: &BTreeSet<String>, log: &[String]) {
+    let ours: BTreeSet<Connection> = log.iter().filter_map(|line| made_by_docward(line)).collect();
+    let mut count = 0;
+    for member in members {
+        let address = member.address();
+        assert!(!known.contains(&address), "drivers know {address}: {known:?}");
+        for from in member.whole_log().lines().filter_map(made_for_a_driver) {
+            assert!(ours.contains(&(address.clone(), from.clone())), "{from} at {address} is not docward's");
+            count += 1;
+        }
+    }
+    println!("the members saw {count} connections with a driver's name, all of them docward's");
+    assert!(count > 0, "nobody came");
+}
+
+/// From a line of docward's log.
+fn made_by_docward(line: &str) -> Option<Connection> {
+    let upstream = line.split_once(": connected client=")?.1.split_once(" upstream=")?.1;
+    let (upstream, from) = upstream.split_once(" from=Some(")?;
+    Some((upstream.to_owned(), from.trim_end_matches(')').to_owned()))
+}
+
+/// From a line of mongod's log.
+fn made_for_a_driver(line: &str) -> Option<String> {
+    let is_driver = line.contains("client metadata") && line.contains("\"chaos-");
+    let line: Value = is_driver.then(|| serde_json::from_str(line).ok())??;
+    Some(line["attr"]["remote"].as_str()?.to_owned())
+}

@@ -1,0 +1,203 @@
+//! The database after the events, compared with what the clients were told; read directly, from a settled set.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Document, doc};
+use mongodb::Database;
+
+use crate::journal::{Journal, Outcome, Record};
+use crate::support::driver::all;
+
+/// Everything that is wrong, in words; nothing if all is well.
+pub(crate) async fn faults(database: &Database, journals: &[&Journal]) -> Vec<String> {
+    let records: Vec<Record> = journals.iter().flat_map(|journal| journal.records()).collect();
+    let content = Content::read(database).await;
+    let mut faults = written_once(&records, &content);
+    faults.extend(numbers(&content));
+    faults.extend(stock(&content));
+    faults.extend(prices(&records, &content));
+    faults.extend(accounts(&content));
+    faults.extend(tree(&content));
+    faults
+}
+
+/// All collections by name.
+struct Content(BTreeMap<&'static str, Vec<Document>>);
+
+impl Content {
+    async fn read(database: &Database) -> Content {
+        let mut content = BTreeMap::new();
+        for name in ["orders", "logs", "stock", "articles", "prices", "accounts", "transfers", "nodes"] {
+            content.insert(name, all(database, name).await);
+        }
+        Content(content)
+    }
+
+    fn of(&self, collection: &str) -> &[Document] {
+        &self.0[collection]
+    }
+
+    /// How often each token is in the database, prices apart: they keep the last one only.
+    fn tokens(&self) -> BTreeMap<String, usize> {
+        let mut tokens: BTreeMap<String, usize> = BTreeMap::new();
+        let mut count = |token: &str| *tokens.entry(token.to_owned()).or_default() += 1;
+        for order in self.of("orders") {
+            let batch = order.get_i32("batch").or_else(|_| order.get_i64("batch").map(|number| number as i32));
+            let part = batch.map(|number| format!("/{number}")).unwrap_or_default();
+            count(&format!("{}{part}", order.get_str("token").unwrap()));
+        }
+        for (collection, list) in [("logs", "log"), ("articles", "tokens"), ("nodes", "log")] {
+            let lists = self.of(collection).iter().filter_map(|document| document.get_array(list).ok());
+            lists.flatten().for_each(|token| count(token.as_str().unwrap()));
+        }
+        for collection in ["transfers", "nodes"] {
+            self.of(collection).iter().filter_map(|document| document.get_str("token").ok()).for_each(&mut count);
+        }
+        for item in self.of("stock") {
+            item.get_array("moves").unwrap().iter().for_each(|step| {
+                count(step.as_document().unwrap().get_str("token").unwrap());
+            });
+        }
+        tokens
+    }
+}
+
+/// What was acknowledged is there once, what was refused is not, the rest at most once; nothing else is there.
+fn written_once(records: &[Record], content: &Content) -> Vec<String> {
+    let mut found = content.tokens();
+    let mut faults = Vec::new();
+    for record in records.iter().filter(|record| record.kind != "price") {
+        let parts = if record.kind == "batch" { 4 } else { 1 };
+        for part in 0..parts {
+            let token = if parts == 1 { record.token.clone() } else { format!("{}/{part}", record.token) };
+            let count = found.remove(&token).unwrap_or(0);
+            let right = match record.outcome {
+                Outcome::Acknowledged => count == 1,
+                Outcome::Refused => count == 0,
+                Outcome::Unknown => count <= 1,
+            };
+            if !right {
+                faults.push(format!("{token} is there {count} times: {record:?}"));
+            }
+        }
+    }
+    faults.extend(found.keys().map(|token| format!("nobody wrote {token}")));
+    faults
+}
+
+/// No number was issued twice, and none to nobody's knowledge.
+fn numbers(content: &Content) -> Vec<String> {
+    let mut faults = Vec::new();
+    for collection in ["orders", "transfers"] {
+        let mut issued = BTreeSet::new();
+        for document in content.of(collection) {
+            match document.get("no").and_then(integer) {
+                Some(number) if issued.insert(number) => {}
+                number => faults.push(format!("{collection}: number {number:?} twice or missing in {document}")),
+            }
+        }
+    }
+    faults
+}
+
+fn stock(content: &Content) -> Vec<String> {
+    let wrong = |item: &&Document| {
+        let available = item.get("available").and_then(integer).unwrap();
+        let mut sum = 5;
+        let in_bounds = item.get_array("moves").unwrap().iter().all(|step| {
+            sum += step.as_document().unwrap().get("delta").and_then(integer).unwrap();
+            (0..=10).contains(&sum)
+        });
+        !in_bounds || sum != available
+    };
+    content.of("stock").iter().filter(wrong).map(|item| format!("out of bounds: {item}")).collect()
+}
+
+/// The newest acknowledged price won, or a newer one whose client was told nothing.
+fn prices(records: &[Record], content: &Content) -> Vec<String> {
+    let prices = records.iter().filter(|record| record.kind == "price");
+    let attempted: BTreeSet<i64> = prices.clone().map(|record| record.token.parse().unwrap()).collect();
+    let acknowledged = prices.filter(|record| record.outcome == Outcome::Acknowledged).count();
+    let stored: BTreeSet<i64> = content.of("prices").iter().map(|item| item.get_i64("price").unwrap()).collect();
+    let mut faults: Vec<String> = stored
+        .iter()
+        .filter(|price| **price != 0 && !attempted.contains(price))
+        .map(|price| format!("nobody wrote {price}"))
+        .collect();
+    let newest = records
+        .iter()
+        .filter(|record| record.kind == "price" && record.outcome == Outcome::Acknowledged)
+        .map(|record| record.token.parse::<i64>().unwrap())
+        .max();
+    if acknowledged > 0 && stored.last() < newest.as_ref() {
+        faults.push(format!("the newest acknowledged price {newest:?} is not there: {stored:?}"));
+    }
+    faults
+}
+
+/// Nothing was made or lost, and every account shows exactly the transfers.
+fn accounts(content: &Content) -> Vec<String> {
+    let mut balances: BTreeMap<i64, i64> = (0..10).map(|account| (account, 1000)).collect();
+    for transfer in content.of("transfers") {
+        for (side, change) in [("from", -1), ("to", 1)] {
+            *balances.get_mut(&transfer.get(side).and_then(integer).unwrap()).unwrap() += change;
+        }
+    }
+    let stored: BTreeMap<i64, i64> = content
+        .of("accounts")
+        .iter()
+        .map(|account| {
+            (account.get("_id").and_then(integer).unwrap(), account.get("balance").and_then(integer).unwrap())
+        })
+        .collect();
+    if stored == balances { Vec::new() } else { vec![format!("accounts are {stored:?}, transfers make {balances:?}")] }
+}
+
+/// Every path is its parent's and its parent.
+fn tree(content: &Content) -> Vec<String> {
+    let nodes = content.of("nodes");
+    let path = |node: &Document| node.get_str("path").ok().map(str::to_owned);
+    let paths: BTreeMap<&str, Option<String>> =
+        nodes.iter().map(|node| (node.get_str("_id").unwrap(), path(node))).collect();
+    let wrong = |node: &&Document| match node.get_str("parent") {
+        Err(_) => path(node).is_some(),
+        Ok(parent) => {
+            let above = paths[parent].clone().unwrap_or_else(|| ",".to_owned());
+            path(node) != Some(format!("{above}{parent},"))
+        }
+    };
+    nodes.iter().filter(wrong).map(|node| format!("not where its path says: {node}")).collect()
+}
+
+fn integer(value: &bson::Bson) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(|| value.as_f64().map(|number| number as i64))
+}
+
+#[cfg(test)]
+#[test]
+fn faults_are_found() {
+    let record = |token: &str, outcome| Record { kind: "log".into(), token: token.into(), outcome, error: None };
+    let records = [
+        record("lost", Outcome::Acknowledged),
+        record("twice", Outcome::Acknowledged),
+        record("refused", Outcome::Refused),
+        record("maybe", Outcome::Unknown),
+        record("right", Outcome::Acknowledged),
+    ];
+    let log = doc! { "_id": 1, "log": ["twice", "twice", "refused", "right", "strange"] };
+    let names = ["orders", "articles", "prices", "accounts", "nodes"];
+    let mut content: BTreeMap<&'static str, Vec<Document>> = names.map(|name| (name, Vec::new())).into();
+    content.insert("logs", vec![log]);
+    let out = doc! { "_id": 1, "available": 5, "moves": [{ "token": "strange", "delta": 6 }, { "token": "strange", "delta": -6 }] };
+    content.insert("stock", vec![out]);
+    let node = |id: &str, parent: &str, path: &str| doc! { "_id": id, "parent": parent, "path": path };
+    content.insert("nodes", vec![doc! { "_id": "root" }, node("a", "root", ",root,"), node("b", "a", ",root,")]);
+    content.insert("transfers", vec![doc! { "no": 1, "from": 1, "to": 2 }, doc! { "no": 1, "from": 1, "to": 2 }]);
+    let content = Content(content);
+    let found = written_once(&records, &content);
+    assert_eq!(found.len(), 4, "{found:#?}");
+    assert_eq!(
+        [numbers(&content), stock(&content), accounts(&content), tree(&content)].map(|faults| faults.len()),
+        [1; 4]
+    );
+}
