@@ -63,7 +63,7 @@ fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
     goes_on(journals);
     let started = Instant::now();
-    let events = setting("DOCWARD_CHAOS_EVENTS", 6);
+    let events = setting("DOCWARD_CHAOS_EVENTS", 8);
     for number in 1..=events {
         let event = stage.next();
         let recovery = goes_on(journals);

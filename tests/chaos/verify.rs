@@ -7,6 +7,7 @@ use mongodb::Database;
 
 use crate::journal::{Journal, Outcome, Record};
 use crate::support::driver::all;
+use crate::workload::priced_item;
 
 /// Everything that is wrong, in words; nothing if all is well.
 pub(crate) async fn faults(database: &Database, journals: &[&Journal]) -> Vec<String> {
@@ -113,26 +114,24 @@ fn stock(content: &Content) -> Vec<String> {
     content.of("stock").iter().filter(wrong).map(|item| format!("out of bounds: {item}")).collect()
 }
 
-/// The newest acknowledged price won, or a newer one whose client was told nothing.
+/// Of each item the newest acknowledged price won, or a newer one whose client was told nothing.
 fn prices(records: &[Record], content: &Content) -> Vec<String> {
-    let prices = records.iter().filter(|record| record.kind == "price");
-    let attempted: BTreeSet<i64> = prices.clone().map(|record| record.token.parse().unwrap()).collect();
-    let acknowledged = prices.filter(|record| record.outcome == Outcome::Acknowledged).count();
-    let stored: BTreeSet<i64> = content.of("prices").iter().map(|item| item.get_i64("price").unwrap()).collect();
-    let mut faults: Vec<String> = stored
-        .iter()
-        .filter(|price| **price != 0 && !attempted.contains(price))
-        .map(|price| format!("nobody wrote {price}"))
-        .collect();
-    let newest = records
-        .iter()
-        .filter(|record| record.kind == "price" && record.outcome == Outcome::Acknowledged)
-        .map(|record| record.token.parse::<i64>().unwrap())
-        .max();
-    if acknowledged > 0 && stored.last() < newest.as_ref() {
-        faults.push(format!("the newest acknowledged price {newest:?} is not there: {stored:?}"));
+    let mut attempted: BTreeSet<i64> = BTreeSet::from([0]);
+    let mut newest: BTreeMap<i64, i64> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.kind == "price") {
+        let time: i64 = record.token.parse().unwrap();
+        attempted.insert(time);
+        if record.outcome == Outcome::Acknowledged {
+            let newest = newest.entry(priced_item(time)).or_default();
+            *newest = time.max(*newest);
+        }
     }
-    faults
+    let wrong = |item: &&Document| {
+        let price = item.get_i64("price").unwrap();
+        let id = item.get("_id").and_then(integer).unwrap();
+        !attempted.contains(&price) || newest.get(&id).is_some_and(|newest| price < *newest)
+    };
+    content.of("prices").iter().filter(wrong).map(|item| format!("an older price won: {item}, {newest:?}")).collect()
 }
 
 /// Nothing was made or lost, and every account shows exactly the transfers.
@@ -193,7 +192,11 @@ fn faults_are_found() {
     let node = |id: &str, parent: &str, path: &str| doc! { "_id": id, "parent": parent, "path": path };
     content.insert("nodes", vec![doc! { "_id": "root" }, node("a", "root", ",root,"), node("b", "a", ",root,")]);
     content.insert("transfers", vec![doc! { "no": 1, "from": 1, "to": 2 }, doc! { "no": 1, "from": 1, "to": 2 }]);
+    let price = |time: i64| doc! { "_id": priced_item(time), "price": time };
+    content.insert("prices", vec![price(40), price(6)]);
+    let priced = |time: i64| Record { kind: "price".into(), ..record(&time.to_string(), Outcome::Acknowledged) };
     let content = Content(content);
+    assert_eq!(prices(&[priced(40), priced(80), priced(6)], &content).len(), 1);
     let found = written_once(&records, &content);
     assert_eq!(found.len(), 4, "{found:#?}");
     assert_eq!(

@@ -200,9 +200,9 @@ impl Worker {
         Ok(false)
     }
 
-    async fn price(&mut self, token: &str) -> Result<bool, Error> {
+    async fn price(&self, token: &str) -> Result<bool, Error> {
         let time: i64 = token.parse().unwrap();
-        let key = doc! { "_id": self.random.below(20) as i32 };
+        let key = doc! { "_id": priced_item(time) as i32 };
         let change = doc! { "$set": { "price": time, "at": time } };
         self.collection("prices").update_one(key, change).await.map(|_| true)
     }
@@ -251,6 +251,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Which item a price is for; pymongo's workers take the same.
+pub(crate) fn priced_item(time: i64) -> i64 {
+    time / 2 % 20
 }
 
 fn server_code(error: &Error) -> Option<i32> {

@@ -102,7 +102,7 @@ class Worker(threading.Thread):
 
     def price(self, token):
         change = {"$set": {"price": Int64(token), "at": Int64(token)}}
-        self.database.prices.update_one({"_id": self.random.randrange(20)}, change)
+        self.database.prices.update_one({"_id": int(token) // 2 % 20}, change)
 
     def transfer(self, token):
         giver, taker = self.random.sample(range(10), 2)
