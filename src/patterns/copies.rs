@@ -18,7 +18,7 @@ pub use settings::{Collection, Copies, Entry, Field};
 
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
-use super::{Concern, Context, Judge, Phase, Verdict, concern_for_content};
+use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, Path, Value};
 use crate::rules::NamespacePattern;
@@ -44,6 +44,16 @@ impl Judge for Copies {
 
     fn also_judges(&self) -> Vec<NamespacePattern> {
         self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
+    }
+
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        let needed = |entry: &Entry| NeededIndex {
+            collection: Some(entry.into.pattern.clone()),
+            field: entry.key.as_str().to_owned(),
+            purpose: IndexPurpose::Equality,
+            without: "every change of an original scans the collection",
+        };
+        self.entries.iter().map(needed).collect()
     }
 
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {

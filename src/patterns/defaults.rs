@@ -23,6 +23,10 @@ impl Judge for Defaults {
         Phase::Defaults
     }
 
+    fn exclusive(&self) -> bool {
+        true
+    }
+
     fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
         Concern::Nothing
     }

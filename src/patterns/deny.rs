@@ -3,10 +3,10 @@
 //! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
 
 use super::filter::touched;
-use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand};
-use crate::command::{Class, Modification, Namespace, Operation, Statement, StatementKind};
+use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand};
+use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
-use crate::rules::{Code, Located, MapReader};
+use crate::rules::{Code, Diagnostic, Located, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -50,6 +50,17 @@ const OPERATIONS: [(&str, Denied); 7] = [
     ("distinct", Denied::Distinct),
     ("aggregate", Denied::Aggregate),
 ];
+
+const KINDS: [StatementKind; 5] = [
+    StatementKind::Insert,
+    StatementKind::Operators,
+    StatementKind::Replacement,
+    StatementKind::Pipeline,
+    StatementKind::Delete,
+];
+
+/// For patterns that look at any collection alike.
+const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
 impl Judge for Deny {
     fn name(&self) -> &'static str {
@@ -120,8 +131,50 @@ impl Deny {
     pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let words = reader.required_texts("operations");
         let when = read_when(reader);
-        let operations = words?.into_iter().map(|word| read_operation(reader, &word)).collect::<Option<Vec<_>>>();
-        Some(Self { operations: operations?, when: when? })
+        let words = words?;
+        let operations = words.iter().map(|word| read_operation(reader, word)).collect::<Option<Vec<_>>>();
+        let (operations, when) = (operations?, when?);
+        for (word, operation) in words.iter().zip(&operations) {
+            if !Self::can_concern(&when, *operation) {
+                let message = format!("the condition under `when` never holds for `{}`", word.value);
+                let warning = Diagnostic::warning(Code::NeverActs, word.span, message);
+                reader.context().push(warning.help("remove it; to refuse it always, write a rule without `when`"));
+            }
+        }
+        Some(Self { operations, when })
+    }
+
+    /// Whether it rejects all that `later` would look at.
+    pub(super) fn silences(&self, later: &Pattern) -> bool {
+        // Rules that do more than judge have something left to do.
+        if !later.judges() || !later.also_judges().is_empty() {
+            return false;
+        }
+        if let Pattern::Deny(later) = later
+            && self.when == later.when
+        {
+            return later.operations.iter().all(|operation| self.operations.contains(operation));
+        }
+        let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
+        let concerns = |class: &Class, kind| {
+            later.concern(kind, NOWHERE) != Concern::Nothing || later.judges_command(*class, Some(kind))
+        };
+        let writes = |class: &Class| {
+            let carried = KINDS.into_iter().filter(|kind| Form::of(*class).is_some_and(|form| form.carries(*kind)));
+            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::of(kind))))
+        };
+        let reads = |class: &Class| !later.judges_command(*class, None) || denied(Denied::of_command(*class, None));
+        self.when == When::Always
+            && Class::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
+    }
+
+    /// Whether the condition can hold for an operation of this kind at all.
+    fn can_concern(when: &When, operation: Denied) -> bool {
+        match when {
+            When::Always | When::Missing(_) => true,
+            When::FilterEmpty | When::Uses(_) => operation != Denied::Insert,
+            When::Multi => matches!(operation, Denied::Update | Denied::Delete),
+        }
     }
 
     fn applies_to(&self, statement: &Statement<'_>) -> bool {

@@ -228,6 +228,27 @@ pub enum Concern {
     Unguardable,
 }
 
+/// An index that a pattern relies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededIndex {
+    /// On which collection; `None`: on each of the rule's own.
+    pub collection: Option<NamespacePattern>,
+    pub field: String,
+    pub purpose: IndexPurpose,
+    /// What goes wrong without it, as half a sentence: "every move scans the collection".
+    pub without: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexPurpose {
+    /// No two documents have one value: a unique index that has the field in its key.
+    Unique,
+    /// The field is searched by ranges of its values: the first of an ordered index's key.
+    Range,
+    /// The field is searched by single values: as `Range`, or hashed.
+    Equality,
+}
+
 /// What every pattern is.
 pub trait Judge {
     /// The key in rule files.
@@ -248,6 +269,11 @@ pub trait Judge {
     /// Whether it judges what is sent to its namespaces, rather than only naming them.
     fn judges(&self) -> bool {
         true
+    }
+
+    /// The indexes it relies on. Without them it is slow, or what it promises is not kept.
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        Vec::new()
     }
 
     /// Fields that no other rule of this pattern may claim on the same namespace.
@@ -392,6 +418,10 @@ impl rules::Pattern for Pattern {
 
     fn judges(&self) -> bool {
         Judge::judges(&**self)
+    }
+
+    fn silences(&self, later: &Self) -> bool {
+        matches!(self, Self::Deny(deny) if deny.silences(later))
     }
 
     fn claims(&self) -> Vec<Claim> {

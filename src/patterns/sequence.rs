@@ -9,7 +9,7 @@
 //! one go, and calls [`Sequence::assign`] in document order.
 
 use super::filter::{equality, remade, touched};
-use super::{Concern, Context, Judge, Phase, Verdict, read_required_path};
+use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, read_required_path};
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::{Claim, Code, Located, MapReader};
@@ -58,6 +58,15 @@ impl Judge for Sequence {
 
     fn rewriting(&self) -> &'static str {
         "the document gets the next number"
+    }
+
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        let without = match self.strategy {
+            Strategy::Counter => "a number that an application brings along, or takes by itself, can be there twice",
+            Strategy::Optimistic => "numbers ARE ISSUED TWICE: two inserts that read the same maximum both succeed",
+        };
+        let field = self.field.value.as_str().to_owned();
+        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Unique, without }]
     }
 
     fn claims(&self) -> Vec<Claim> {

@@ -5,16 +5,79 @@ use crate::rules::Source;
 
 /// Loads one rule with this pattern; `said` are the codes and the beginnings of the messages.
 fn check(pattern: &str, said: &[&str]) {
-    let text = format!("version: 1\nrules:\n  - {{ name: r, namespace: d.c, {pattern} }}\n");
-    let found = match RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]) {
-        Ok(_) => Vec::new(),
-        Err(report) => {
-            let line = |d: &crate::rules::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
-            report.diagnostics.iter().map(line).collect()
-        }
+    check_all(&[pattern], said);
+}
+
+/// The same of several rules for one collection.
+fn check_all(patterns: &[&str], said: &[&str]) {
+    let rule = |(at, pattern): (usize, &&str)| format!("  - {{ name: r{at}, namespace: d.c, {pattern} }}\n");
+    let rules: String = patterns.iter().enumerate().map(rule).collect();
+    let text = format!("version: 1\nrules:\n{rules}");
+    let report = match RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]) {
+        Ok(rules) => rules.warnings().clone(),
+        Err(report) => report,
     };
+    let line = |d: &crate::rules::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
+    let found: Vec<String> = report.diagnostics.iter().map(line).collect();
+    let pattern = patterns.join("; ");
     let fits = found.len() == said.len() && found.iter().zip(said).all(|(found, said)| found.starts_with(said));
     assert!(fits, "{pattern}: {found:#?}");
+}
+
+#[test]
+fn rules_that_never_act_are_warned_of() {
+    for (pattern, said) in [
+        ("reads: {}, mode: shadow", "R0027 `r0` does nothing"),
+        ("deny: { operations: [insert, update], when: { filter: empty } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: [find, delete], when: { multi: true } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: insert, when: { uses: $where } }", "R0027 the condition under `when` never"),
+    ] {
+        check(pattern, &[said]);
+    }
+    check("deny: { operations: [insert, find], when: { missing: maxTimeMS } }", &[]);
+}
+
+#[test]
+fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
+    const WRITES: &str = "deny: { operations: [insert, update] }";
+    const ALL: &str = "deny: { operations: [insert, update, delete, find, count, distinct, aggregate] }";
+    for (earlier, later, silenced) in [
+        (WRITES, "bounds: { field: n, min: 0 }", true),
+        (WRITES, "sequence: { field: n, counter: c }", true),
+        ("deny: { operations: insert }", "sequence: { field: n, counter: c }", true),
+        ("deny: { operations: insert }", "sequence: { field: n, counter: c, on_upsert: true }", false),
+        (WRITES, "queue: { lease: 5m }", false),
+        (WRITES, "timestamps: { source: at }", true),
+        (WRITES, "timestamps: { source: at, hide: true }", false),
+        (WRITES, "tree: {}", false),
+        (ALL, "tree: {}", true),
+        (ALL, "defaults: { maxTimeMS: 1 }", true),
+        (ALL, "reads: {}", false),
+        (WRITES, "defaults: { maxTimeMS: 1 }", false),
+        (WRITES, "deny: { operations: update, when: { multi: true } }", true),
+        (WRITES, "deny: { operations: delete, when: { multi: true } }", false),
+        ("deny: { operations: [update, delete], when: { multi: true } }", "deny: { operations: update, when: { multi: true } }", true),
+        ("deny: { operations: update, when: { multi: true } }", "deny: { operations: update }", false),
+        ("deny: { operations: insert, when: { missing: a } }", "sequence: { field: n, counter: c }", false),
+        (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),
+    ] {
+        let said: &[&str] = if silenced { &["R0028 `r1` has nothing to do: `r0`"] } else { &[] };
+        check_all(&[earlier, later], said);
+    }
+}
+
+#[test]
+fn of_default_options_the_most_specific_rule_speaks() {
+    let text = "version: 1\nrules:\n  - { name: wide, namespace: d.*, defaults: { maxTimeMS: 9 } }\n  \
+                - { name: narrow, namespace: d.c, defaults: { maxTimeMS: 5 } }\n";
+    let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text: text.into() }]).unwrap();
+    let names = |collection| {
+        let found = rules.rules_for("d", collection).unwrap();
+        found.iter().map(|rule| rule.name.value.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("c"), ["narrow"]);
+    assert_eq!(names("other"), ["wide"]);
+    check_all(&["defaults: { maxTimeMS: 9 }", "defaults: { maxTimeMS: 5 }"], &["R0021 `r0` and `r1` both want to"]);
 }
 
 #[test]

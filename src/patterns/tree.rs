@@ -23,7 +23,8 @@ use std::sync::Arc;
 use super::filter::{equality, touched};
 use super::touch::{Touch, touch};
 use super::{
-    CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content, read_path,
+    CommandVerdict, Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
+    concern_for_content, read_path,
 };
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
@@ -65,6 +66,12 @@ impl Judge for Tree {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        let field = self.layout.path.as_str().to_owned();
+        let without = "every move, delete and search below a node scans the collection";
+        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Range, without }]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -85,6 +85,18 @@ codes! {
     ConflictingSettings = "R0025",
     /// A command that is neither mongosh syntax nor Extended JSON.
     InvalidCommand = "R0026",
+    /// A rule, or a part of it, that can never act.
+    NeverActs = "R0027",
+    /// A rule that another, which judges before it, leaves nothing to do.
+    Silenced = "R0028",
+    /// A rule that speaks instead of a broader one, and guards less than that would.
+    Weaker = "R0029",
+    /// A namespace that no collection of the deployment has.
+    NoCollection = "R0030",
+    /// A field whose values a rule keeps apart has no unique index.
+    MissingUniqueIndex = "R0031",
+    /// A field that a rule searches by has no index.
+    MissingIndex = "R0032",
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ fn collisions<'g, 'r, P>(
 
 /// The entrants seen so far, so that those which cannot share a namespace are never compared.
 #[derive(Default)]
-struct Earlier<'n> {
+pub(super) struct Earlier<'n> {
     by_name: HashMap<(&'n str, &'n str), Vec<usize>>,
     by_database: HashMap<&'n str, Vec<usize>>,
     by_collection: HashMap<&'n str, Vec<usize>>,
@@ -179,7 +179,7 @@ struct Earlier<'n> {
 }
 
 impl<'n> Earlier<'n> {
-    fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
+    pub(super) fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
         let (database, collection) = (namespace.database(), namespace.collection());
         let list = match (database.is_literal(), collection.is_literal()) {
             (true, true) => {
@@ -193,7 +193,7 @@ impl<'n> Earlier<'n> {
         list.push(at);
     }
 
-    fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
+    pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
         let (database, collection) =
             (database.is_literal().then(|| database.as_str()), collection.is_literal().then(|| collection.as_str()));

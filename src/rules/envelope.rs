@@ -173,12 +173,27 @@ fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
         let place = except.place();
         except.context().error(Code::InvalidException, place, message);
     }
+    for text in apps.iter().chain(&users).flatten() {
+        warn_of_everybody(text, except.context());
+    }
     let apps = apps.into_iter().flatten();
     let apps = apps.map(|app| AppGlob(Glob::new(&app))).collect();
     let users = users.into_iter().flatten();
     let users = users.filter_map(|user| read_user(&user, except.context())).collect();
     except.finish();
     Except { apps, users }
+}
+
+/// An exception that is the rule.
+fn warn_of_everybody(text: &Located<String>, context: &mut ReadContext<'_>) {
+    let who = match Glob::new(text).as_str() {
+        "*" => "every application that gives its name",
+        "*.*" => "everybody who is logged in",
+        _ => return,
+    };
+    let message = format!("`{}` leaves {who} alone: for them this rule never acts", text.value);
+    let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
+    context.push(warning.help("name those who are meant; `mode: disabled` turns the rule off, `shadow` tries it"));
 }
 
 fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {

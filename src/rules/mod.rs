@@ -2,7 +2,7 @@
 //!
 //! The way of a rule: `files` finds and reads files → `yaml` makes a tree of [`Node`]s, each with
 //! its place → `envelope` reads the rules with `reader`, and hands the settings of each pattern to
-//! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other →
+//! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other, `oversight` warns of others →
 //! `index` answers which rules a namespace has. `set` is the front door. `settings` reads other YAML files alike.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`], shown by `render`. This layer must not know
@@ -18,6 +18,7 @@ mod glob;
 mod index;
 mod namespace;
 mod node;
+mod oversight;
 mod reader;
 mod render;
 mod rule;

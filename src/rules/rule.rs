@@ -44,6 +44,13 @@ pub trait Pattern: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether it leaves a rule of the pattern `later` nothing to do that judges after it for the same clients.
+    /// A pattern that can do so does it to its like.
+    fn silences(&self, later: &Self) -> bool {
+        let _ = later;
+        false
+    }
+
     /// What rules have against each other beyond claims on one namespace. `rules` are all but the
     /// disabled ones.
     fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {

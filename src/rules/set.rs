@@ -8,10 +8,11 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::conflict;
-use super::diagnostic::{Diagnostic, Report};
+use super::diagnostic::{Diagnostic, Report, Severity};
 use super::envelope;
 use super::index::{Found, Index, RuleIds, Speaker};
 use super::namespace::NamespacePattern;
+use super::oversight;
 use super::rule::{Mode, Pattern, Rule, RuleId};
 use super::source::{Source, Sources};
 
@@ -54,6 +55,9 @@ impl<P: Pattern> RuleSet<P> {
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
         let rules = envelope::read(&sources, &mut found);
         conflict::check(&rules, &mut found);
+        if !found.iter().any(|one| one.severity == Severity::Error) {
+            oversight::check(&rules, &mut found);
+        }
         let report = Report::new(found, sources.clone());
         if report.has_errors() {
             return Err(report);

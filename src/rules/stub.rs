@@ -1,5 +1,5 @@
 //! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
-//! which a single rule speaks, one that takes every kind of setting.
+//! which a single rule speaks, one that takes every kind of setting and leaves its like nothing to do.
 
 use super::context::{Located, ReadContext};
 use super::node::Node;
@@ -70,6 +70,10 @@ impl Pattern for StubPattern {
 
     fn exclusive(&self) -> bool {
         matches!(self, Self::Replacement)
+    }
+
+    fn silences(&self, later: &Self) -> bool {
+        matches!((self, later), (Self::Everything, Self::Everything))
     }
 
     fn claims(&self) -> Vec<Claim> {

@@ -42,7 +42,8 @@ fn diagnostics_read_as_the_table_says() {
         let (title, rest) = case.split_once('\n').unwrap();
         let (input, _) = rest.split_once(REPORT).unwrap();
         let files: Vec<_> = input.split(NEXT_FILE).collect();
-        let report = load(&files).expect_err(title);
+        let report = load(&files).map_or_else(|report| report, |rules| rules.warnings().clone());
+        assert!(!report.is_empty(), "{title}");
         codes.extend(report.diagnostics.iter().map(|one| one.code));
         let spans = report.diagnostics.iter().map(|one| one.place);
         assert!(spans.into_iter().all(|place| matches!(place, Place::At(_))));
@@ -57,6 +58,8 @@ fn diagnostics_read_as_the_table_says() {
     }
     // Those need files, see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
+    // Those need a deployment, see `tests/desk_upstream.rs`.
+    codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex]);
     // Only real patterns have settings that conflict.
     codes.insert(Code::ConflictingSettings);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();

@@ -2,12 +2,14 @@
 //! of counters, the largest value of a field, copies kept true.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
-//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`stamps`] for the command line.
+//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`stamps`] and [`inspection`]
+//! for the command line.
 
 pub mod access;
 mod allocator;
 pub mod connection;
 pub mod copies;
+pub mod inspection;
 mod mongo;
 mod srv;
 pub mod stamps;

@@ -1,0 +1,168 @@
+//! Rules that load, and yet do not do what their author may think: warnings.
+//!
+//! A rule that another leaves nothing to do; one that speaks instead of a broader rule and guards less than
+//! that would; one whose mode makes it mean nothing. What rules must not do beside each other: `conflict.rs`.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::code::Code;
+use super::conflict::Earlier;
+use super::context::Located;
+use super::diagnostic::Diagnostic;
+use super::namespace::NamespacePattern;
+use super::rule::{Except, Mode, Pattern, Rule, Unguardable, UserGlob};
+
+/// Reports them. `rules` contradict each other in nothing.
+pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+    let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
+    found.extend(active.iter().filter_map(|rule| unread(rule)));
+    found.extend(silenced(&active));
+    found.extend(weaker(&active));
+}
+
+/// A rule that only names its namespaces is not on trial: nobody would read what it counts.
+fn unread<P: Pattern>(rule: &Rule<P>) -> Option<Diagnostic> {
+    if rule.pattern.judges() || rule.mode != Mode::Shadow {
+        return None;
+    }
+    let pattern = rule.pattern.name();
+    let message = format!("`{}` does nothing: a `{pattern}` rule in `mode: shadow` names no collection", rule.name.value);
+    let warning = Diagnostic::warning(Code::NeverActs, rule.name.span, message);
+    Some(warning.help("leave `mode` out, or say `mode: disabled`"))
+}
+
+/// One namespace of a rule.
+struct Entrant<'r, P> {
+    rule: &'r Rule<P>,
+    namespace: &'r Located<NamespacePattern>,
+}
+
+fn entrants<'r, P>(rule: &'r Rule<P>) -> impl Iterator<Item = Entrant<'r, P>> + use<'r, P> {
+    rule.namespaces.iter().map(move |namespace| Entrant { rule, namespace })
+}
+
+/// Rules of which every namespace has an enforced rule before them that leaves them nothing to do.
+fn silenced<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
+    // A pattern that can silence another silences its like, so all others need not be compared.
+    let silencers = rules.iter().filter(|rule| {
+        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern)
+    });
+    let silencers: Vec<Entrant<'_, P>> = silencers.flat_map(|rule| entrants(rule)).collect();
+    let index = index(&silencers);
+    let covering = |entrant: &Entrant<'_, P>| {
+        let covers = |candidate: &&Entrant<'_, P>| {
+            comes_before(candidate.rule, entrant.rule)
+                && leaves_nothing(candidate.rule, entrant.rule)
+                && candidate.namespace.contains(entrant.namespace)
+        };
+        index.candidates(entrant.namespace).filter_map(|at| silencers.get(at)).find(covers)
+    };
+    let mut found = Vec::new();
+    for rule in rules {
+        let by: Option<Vec<_>> = entrants(rule).map(|entrant| covering(&entrant)).collect();
+        if let Some(by) = by.as_ref().and_then(|by| by.first()) {
+            found.push(silenced_by(rule, by));
+        }
+    }
+    found
+}
+
+fn comes_before<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
+    (one.pattern.phase(), one.id) < (other.pattern.phase(), other.id)
+}
+
+fn leaves_nothing<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
+    let roads = one.unguardable == Unguardable::Reject || other.unguardable == Unguardable::Allow;
+    roads && one.pattern.silences(&other.pattern)
+}
+
+fn silenced_by<P>(rule: &Rule<P>, by: &Entrant<'_, P>) -> Diagnostic {
+    let (name, other) = (&rule.name.value, &by.rule.name.value);
+    let message = format!("`{name}` has nothing to do: `{other}` judges before it and rejects all that it would look at");
+    Diagnostic::warning(Code::Silenced, rule.name.span, message)
+        .label(by.namespace.span, format!("`{other}`, for `{}`", by.namespace.value))
+        .help(format!("remove `{name}`, or narrow `{other}`"))
+}
+
+/// Rules that speak for a namespace instead of a broader rule, and let through what that one would not.
+fn weaker<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
+    let mut groups: HashMap<&'static str, Vec<Entrant<'_, P>>> = HashMap::new();
+    for rule in rules.iter().filter(|rule| rule.mode == Mode::Enforce && rule.pattern.exclusive()) {
+        groups.entry(rule.pattern.name()).or_default().extend(entrants(rule));
+    }
+    let mut found = Vec::new();
+    for group in groups.into_values() {
+        let index = index(&group);
+        let mut told = None;
+        for narrow in group.iter().filter(|entrant| can_be_weaker(entrant.rule)) {
+            let replaces = |(_, broad): &(Gap, &Entrant<'_, P>)| {
+                narrow.namespace.compare_specificity(broad.namespace) == Some(Ordering::Greater)
+                    && narrow.namespace.intersects(broad.namespace)
+            };
+            let candidates = index.candidates(narrow.namespace).filter_map(|at| group.get(at));
+            let mut gaps = candidates.filter_map(|broad| Some((gap(narrow.rule, broad.rule)?, broad)));
+            // Once for a rule, however many namespaces it has: they follow each other.
+            if told != Some(narrow.rule.id)
+                && let Some((gap, broad)) = gaps.find(replaces)
+            {
+                told = Some(narrow.rule.id);
+                found.push(weaker_than(narrow, broad, gap));
+            }
+        }
+    }
+    found
+}
+
+/// What a broader rule would see to, and the one that speaks instead does not.
+#[derive(Clone, Copy)]
+enum Gap {
+    /// Clients that only the narrower one excepts.
+    Clients,
+    /// Writes that cannot be analysed.
+    Unguardable,
+}
+
+fn can_be_weaker<P>(rule: &Rule<P>) -> bool {
+    !rule.except.is_empty() || rule.unguardable == Unguardable::Allow
+}
+
+fn gap<P>(narrow: &Rule<P>, broad: &Rule<P>) -> Option<Gap> {
+    if !is_within(&narrow.except, &broad.except) {
+        return Some(Gap::Clients);
+    }
+    let allows = narrow.unguardable == Unguardable::Allow && broad.unguardable == Unguardable::Reject;
+    allows.then_some(Gap::Unguardable)
+}
+
+fn is_within(inner: &Except, outer: &Except) -> bool {
+    let has = |outer: &UserGlob, user: &UserGlob| {
+        outer.database.contains(&user.database) && outer.user.contains(&user.user)
+    };
+    inner.apps.iter().all(|app| outer.apps.iter().any(|other| other.0.contains(&app.0)))
+        && inner.users.iter().all(|user| outer.users.iter().any(|other| has(other, user)))
+}
+
+fn weaker_than<P: Pattern>(narrow: &Entrant<'_, P>, broad: &Entrant<'_, P>, gap: Gap) -> Diagnostic {
+    let (one, other) = (&narrow.rule.name.value, &broad.rule.name.value);
+    let (what, setting) = match gap {
+        Gap::Clients => ("leaves alone clients that the broader one would judge", "except"),
+        Gap::Unguardable => ("lets writes pass that the broader one would refuse unseen", "unguardable: allow"),
+    };
+    let message = format!("`{one}` speaks for `{}` instead of `{other}`, and {what}", narrow.namespace.value);
+    let pattern = narrow.rule.pattern.name();
+    Diagnostic::warning(Code::Weaker, narrow.namespace.span, message)
+        .note(format!("here `{other}` is not asked"))
+        .label(broad.namespace.span, format!("`{other}`, for `{}`", broad.namespace.value))
+        .help(format!(
+            "of `{pattern}` rules only the most specific one speaks; if it is not meant so, remove `{setting}` from `{one}`"
+        ))
+}
+
+fn index<'r, P>(entrants: &[Entrant<'r, P>]) -> Earlier<'r> {
+    let mut index = Earlier::default();
+    for (at, entrant) in entrants.iter().enumerate() {
+        index.add(at, &entrant.namespace.value);
+    }
+    index
+}

@@ -1,0 +1,156 @@
+//! Whether a deployment has what rules speak of: the collections they name and the indexes they rely on.
+//!
+//! For `docward check --upstream`: it only looks, and what it finds are warnings with their places. Which indexes
+//! a pattern needs the pattern says (`needed_indexes`).
+
+use std::collections::BTreeSet;
+
+use bson::{Bson, Document};
+use futures_util::TryStreamExt;
+use mongodb::error::{Error, ErrorKind};
+use mongodb::{Client, IndexModel};
+
+use super::MongoService;
+use crate::patterns::{IndexPurpose, NeededIndex, Rule, RuleSet};
+use crate::rules::{Code, Diagnostic, Located, Mode, NamespacePattern};
+use crate::suggest;
+
+/// NamespaceNotFound, CommandNotSupportedOnView: what has no indexes needs none.
+const WITHOUT_INDEXES: [i32; 2] = [26, 166];
+
+/// A collection's names, by database.
+type Name = (String, String);
+
+/// What of `rules` the deployment does not answer to, disabled rules apart.
+///
+/// # Errors
+/// Text for people: the server cannot be asked, or refuses to say.
+pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diagnostic>, String> {
+    let server = service.server();
+    let client = server.client().map_err(|error| error.to_string())?;
+    let asked = async {
+        let present = collections(&client).await?;
+        let mut found = Vec::new();
+        for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
+            found.extend(rule.namespaces.iter().filter_map(|namespace| no_collection(namespace, &present)));
+            for needed in rule.pattern.needed_indexes() {
+                found.extend(missing(&client, rules, rule, &needed, &present).await?);
+            }
+        }
+        Ok(found)
+    };
+    asked.await.map_err(|error: Error| error.kind.to_string())
+}
+
+async fn collections(client: &Client) -> Result<BTreeSet<Name>, Error> {
+    let mut present = BTreeSet::new();
+    for database in client.list_database_names().await? {
+        let collections = client.database(&database).list_collection_names().await?;
+        present.extend(collections.into_iter().map(|collection| (database.clone(), collection)));
+    }
+    Ok(present)
+}
+
+fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>) -> Option<Diagnostic> {
+    if matching(&namespace.value, present).next().is_some() {
+        return None;
+    }
+    let message = match namespace.exact() {
+        Some(_) => format!("the deployment has no collection `{}`", namespace.value),
+        None => format!("`{}` matches no collection of the deployment", namespace.value),
+    };
+    let mut warning = Diagnostic::warning(Code::NoCollection, namespace.span, message);
+    let written = namespace.value.to_string();
+    let names: Vec<String> = present.iter().map(|(database, collection)| format!("{database}.{collection}")).collect();
+    if let Some(near) = suggest::nearest(&written, names.iter().map(String::as_str)) {
+        warning = warning.note(format!("did you mean `{near}`?"));
+    }
+    Some(warning.help("if it is yet to be created, nothing is wrong: it is guarded from its first document on"))
+}
+
+fn matching<'p>(pattern: &'p NamespacePattern, present: &'p BTreeSet<Name>) -> impl Iterator<Item = &'p Name> {
+    present.iter().filter(|(database, collection)| pattern.matches(database.as_bytes(), collection.as_bytes()))
+}
+
+/// One warning for each of the rule's namespaces with collections that lack the index.
+async fn missing(
+    client: &Client,
+    rules: &RuleSet,
+    rule: &Rule,
+    needed: &NeededIndex,
+    present: &BTreeSet<Name>,
+) -> Result<Vec<Diagnostic>, Error> {
+    let places = match &needed.collection {
+        Some(collection) => vec![(collection, rule.name.span)],
+        None => rule.namespaces.iter().map(|namespace| (&namespace.value, namespace.span)).collect(),
+    };
+    let mut found = Vec::new();
+    for (pattern, span) in places {
+        let mut lacking = Vec::new();
+        for name in matching(pattern, present) {
+            // Where a more specific rule speaks, the index is that one's to ask for.
+            let speaks = rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id));
+            if speaks && !has_index(client, name, needed).await? {
+                lacking.push(name);
+            }
+        }
+        if let [first, others @ ..] = lacking.as_slice() {
+            let (code, warning) = describe(rule, needed, first, others.len());
+            found.push(Diagnostic::warning(code, span, warning).help(command(needed, first)));
+        }
+    }
+    Ok(found)
+}
+
+async fn has_index(client: &Client, (database, collection): &Name, needed: &NeededIndex) -> Result<bool, Error> {
+    let listed = client.database(database).collection::<Document>(collection).list_indexes().await;
+    let indexes: Vec<IndexModel> = match listed {
+        Ok(indexes) => indexes.try_collect().await?,
+        Err(error) => match &*error.kind {
+            ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => return Ok(true),
+            _ => return Err(error),
+        },
+    };
+    Ok(indexes.iter().any(|index| serves(index, needed)))
+}
+
+fn serves(index: &IndexModel, needed: &NeededIndex) -> bool {
+    let options = index.options.as_ref();
+    let is_set = |flag: Option<bool>| flag == Some(true);
+    let is_ordered = |direction: &Bson| matches!(direction, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_));
+    let first = index.keys.iter().next().filter(|(field, _)| **field == needed.field).map(|(_, kind)| kind);
+    let is_seen = !is_set(options.and_then(|options| options.hidden));
+    match needed.purpose {
+        // The server does not list `unique` for the index on _id.
+        IndexPurpose::Unique => {
+            index.keys.contains_key(&needed.field)
+                && (is_set(options.and_then(|options| options.unique)) || needed.field == "_id")
+        }
+        IndexPurpose::Range => is_seen && first.is_some_and(is_ordered),
+        IndexPurpose::Equality => {
+            is_seen && first.is_some_and(|kind| is_ordered(kind) || kind.as_str() == Some("hashed"))
+        }
+    }
+}
+
+fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, others: usize) -> (Code, String) {
+    let (code, kind) = match needed.purpose {
+        IndexPurpose::Unique => (Code::MissingUniqueIndex, "a unique index"),
+        IndexPurpose::Range | IndexPurpose::Equality => (Code::MissingIndex, "an index"),
+    };
+    let further = if others == 0 { String::new() } else { format!(", as {others} more collections,") };
+    let text = format!(
+        "`{}` needs {kind} on `{}`, and {}.{}{further} has none: {}",
+        rule.name.value, needed.field, first.0, first.1, needed.without
+    );
+    (code, text)
+}
+
+/// What to type in mongosh.
+fn command(needed: &NeededIndex, (database, collection): &Name) -> String {
+    let unique = if needed.purpose == IndexPurpose::Unique { ", {unique: true}" } else { "" };
+    let field = &needed.field;
+    format!(
+        "db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}{unique})"
+    )
+}
