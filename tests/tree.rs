@@ -252,9 +252,11 @@ async fn a_kill_leaves_no_half_moved_subtree() {
     direct.collection("categories").insert_many(nodes).await.unwrap();
     for round in 0..4u64 {
         let mut docward = Docward::start(&mongod, &rules(""));
+        let first_move = std::sync::Arc::new(tokio::sync::Notify::new());
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let (address, database) = (docward.address(), database.clone());
+                let moved_once = first_move.clone();
                 tokio::spawn(async move {
                     let client = connect(&address, "serverSelectionTimeoutMS=200").await;
                     let categories = client.database(&database).collection::<Document>("categories");
@@ -263,7 +265,10 @@ async fn a_kill_leaves_no_half_moved_subtree() {
                         let parent = format!("n{}", (turn + writer) % 2);
                         let moved = categories.update_one(doc! { "_id": "n2" }, doc! { "$set": { "parent": parent } });
                         match moved.await {
-                            Ok(_) => moves += 1,
+                            Ok(_) => {
+                                moves += 1;
+                                moved_once.notify_one();
+                            }
                             Err(error) if is_broken(&error) => break,
                             Err(_) => {}
                         }
@@ -272,6 +277,7 @@ async fn a_kill_leaves_no_half_moved_subtree() {
                 })
             })
             .collect();
+        first_move.notified().await;
         tokio::time::sleep(Duration::from_millis(200 + 37 * round)).await;
         docward.kill();
         let moves: u32 = futures_util::future::join_all(writers).await.into_iter().map(Result::unwrap).sum();

@@ -20,6 +20,8 @@ use super::upstream::{Address, Upstream};
 pub(super) struct Sighting {
     pub(super) address: Address,
     pub(super) hello: Option<Hello>,
+    /// Why it is silent, for people.
+    pub(super) failure: String,
     pub(super) at: Instant,
 }
 
@@ -50,10 +52,10 @@ impl Membership {
     pub(super) fn note(&mut self, sighting: Sighting) {
         let answers = sighting.hello.is_some();
         self.is_set |= sighting.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
-        let address = sighting.address.clone();
+        let (address, failure) = (sighting.address.clone(), sighting.failure.clone());
         let before = self.seen.insert(address.clone(), sighting);
         match before.map(|before| before.hello.is_some()) {
-            None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer"),
+            None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer: {failure}"),
             Some(false) if answers => tracing::info!("upstream {address} answers"),
             _ => {}
         }
@@ -182,7 +184,12 @@ mod tests {
             Upstream { seeds: seeds.iter().map(|seed| address(seed)).collect(), direct, compressors: None, tls: None };
         let mut membership = Membership::new(Arc::new(upstream));
         for (from, hello) in answers {
-            membership.note(Sighting { address: address(from), hello: hello.clone(), at: Instant::now() });
+            membership.note(Sighting {
+                address: address(from),
+                hello: hello.clone(),
+                failure: String::new(),
+                at: Instant::now(),
+            });
         }
         membership
     }
@@ -213,7 +220,7 @@ mod tests {
     fn nobody_is_forgotten_because_nobody_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
-            membership.note(Sighting { address: address("a:1"), hello, at: Instant::now() });
+            membership.note(Sighting { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
             assert_eq!(membership.members(), None);
         }
     }
@@ -250,7 +257,12 @@ mod tests {
             let mut membership = membership(&["p:1"], false, &[]);
             for (name, role, last_write, after) in answers {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
-                membership.note(Sighting { address: address(name), hello: Some(hello), at: start + seconds(*after) });
+                membership.note(Sighting {
+                    address: address(name),
+                    hello: Some(hello),
+                    failure: String::new(),
+                    at: start + seconds(*after),
+                });
             }
             let chosen = membership.for_queries(&members, allowed.map(seconds));
             let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();

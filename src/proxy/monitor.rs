@@ -68,19 +68,26 @@ impl Drop for Monitors {
 
 /// Asks a server once, over a connection of its own.
 pub(super) async fn ask_once(upstream: &Upstream, address: &Address) -> Sighting {
-    let hello = upstream.hello(address).await;
-    if let Err(error) = &hello {
-        tracing::warn!("upstream {address} does not say who it is: {error}");
+    match upstream.hello(address).await {
+        Ok(hello) => sighting(address, hello),
+        Err(error) => silence(address, &error),
     }
-    Sighting { address: address.clone(), hello: hello.ok(), at: Instant::now() }
+}
+
+fn sighting(address: &Address, hello: Hello) -> Sighting {
+    Sighting { address: address.clone(), hello: Some(hello), failure: String::new(), at: Instant::now() }
+}
+
+fn silence(address: &Address, error: &std::io::Error) -> Sighting {
+    Sighting { address: address.clone(), hello: None, failure: error.to_string(), at: Instant::now() }
 }
 
 /// Ends when nobody wants to know any more.
 async fn watch(upstream: Arc<Upstream>, address: Address, sightings: mpsc::Sender<Sighting>, hurry: Arc<Notify>) {
     loop {
-        // How it failed does not matter: it is asked again anyway.
-        let _ = follow(&upstream, &address, &sightings).await;
-        if sightings.send(Sighting { address: address.clone(), hello: None, at: Instant::now() }).await.is_err() {
+        // It only ends well when nobody wants to know any more.
+        let Err(error) = follow(&upstream, &address, &sightings).await else { return };
+        if sightings.send(silence(&address, &error)).await.is_err() {
             return;
         }
         // Whoever could not connect just now tells so; a storm of them must not become one of ours.
@@ -100,8 +107,7 @@ async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender
         }
         let hello = Hello::ask(&mut stream, version, HEARTBEAT).await?;
         last = Some(hello.clone());
-        let sighting = Sighting { address: address.clone(), hello: Some(hello), at: Instant::now() };
-        if sightings.send(sighting).await.is_err() {
+        if sightings.send(sighting(address, hello)).await.is_err() {
             return Ok(());
         }
     }
