@@ -55,7 +55,7 @@ enum Format {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Stand between clients and the upstream deployment.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Load rules as serve would, and say what is wrong with them.
     Check(check::Arguments),
     /// Show what rules make of a command: the verdict, who spoke, and what would be sent.
@@ -78,7 +78,7 @@ impl Command {
     /// Runs to the end.
     pub fn run(self) -> ExitCode {
         match self {
-            Self::Serve(arguments) => serve::run(arguments),
+            Self::Serve(arguments) => serve::run(*arguments),
             Self::Check(arguments) => check::run(&arguments),
             Self::Explain(arguments) => explain::run(arguments),
             Self::Test(arguments) => test::run(&arguments),

@@ -56,7 +56,11 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
         (WRITES, "defaults: { maxTimeMS: 1 }", false),
         (WRITES, "deny: { operations: update, when: { multi: true } }", true),
         (WRITES, "deny: { operations: delete, when: { multi: true } }", false),
-        ("deny: { operations: [update, delete], when: { multi: true } }", "deny: { operations: update, when: { multi: true } }", true),
+        (
+            "deny: { operations: [update, delete], when: { multi: true } }",
+            "deny: { operations: update, when: { multi: true } }",
+            true,
+        ),
         ("deny: { operations: update, when: { multi: true } }", "deny: { operations: update }", false),
         ("deny: { operations: insert, when: { missing: a } }", "sequence: { field: n, counter: c }", false),
         (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),

@@ -27,7 +27,8 @@ fn unread<P: Pattern>(rule: &Rule<P>) -> Option<Diagnostic> {
         return None;
     }
     let pattern = rule.pattern.name();
-    let message = format!("`{}` does nothing: a `{pattern}` rule in `mode: shadow` names no collection", rule.name.value);
+    let message =
+        format!("`{}` does nothing: a `{pattern}` rule in `mode: shadow` names no collection", rule.name.value);
     let warning = Diagnostic::warning(Code::NeverActs, rule.name.span, message);
     Some(warning.help("leave `mode` out, or say `mode: disabled`"))
 }
@@ -45,9 +46,9 @@ fn entrants<'r, P>(rule: &'r Rule<P>) -> impl Iterator<Item = Entrant<'r, P>> + 
 /// Rules of which every namespace has an enforced rule before them that leaves them nothing to do.
 fn silenced<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
     // A pattern that can silence another silences its like, so all others need not be compared.
-    let silencers = rules.iter().filter(|rule| {
-        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern)
-    });
+    let silencers = rules
+        .iter()
+        .filter(|rule| rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern));
     let silencers: Vec<Entrant<'_, P>> = silencers.flat_map(|rule| entrants(rule)).collect();
     let index = index(&silencers);
     let covering = |entrant: &Entrant<'_, P>| {
@@ -79,7 +80,8 @@ fn leaves_nothing<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
 
 fn silenced_by<P>(rule: &Rule<P>, by: &Entrant<'_, P>) -> Diagnostic {
     let (name, other) = (&rule.name.value, &by.rule.name.value);
-    let message = format!("`{name}` has nothing to do: `{other}` judges before it and rejects all that it would look at");
+    let message =
+        format!("`{name}` has nothing to do: `{other}` judges before it and rejects all that it would look at");
     Diagnostic::warning(Code::Silenced, rule.name.span, message)
         .label(by.namespace.span, format!("`{other}`, for `{}`", by.namespace.value))
         .help(format!("remove `{name}`, or narrow `{other}`"))
@@ -136,9 +138,8 @@ fn gap<P>(narrow: &Rule<P>, broad: &Rule<P>) -> Option<Gap> {
 }
 
 fn is_within(inner: &Except, outer: &Except) -> bool {
-    let has = |outer: &UserGlob, user: &UserGlob| {
-        outer.database.contains(&user.database) && outer.user.contains(&user.user)
-    };
+    let has =
+        |outer: &UserGlob, user: &UserGlob| outer.database.contains(&user.database) && outer.user.contains(&user.user);
     inner.apps.iter().all(|app| outer.apps.iter().any(|other| other.0.contains(&app.0)))
         && inner.users.iter().all(|user| outer.users.iter().any(|other| has(other, user)))
 }

@@ -150,7 +150,5 @@ fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, others: usize) -> (
 fn command(needed: &NeededIndex, (database, collection): &Name) -> String {
     let unique = if needed.purpose == IndexPurpose::Unique { ", {unique: true}" } else { "" };
     let field = &needed.field;
-    format!(
-        "db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}{unique})"
-    )
+    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}{unique})")
 }
