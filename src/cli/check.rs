@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match arguments.config.as_deref().map(ConfigFile::read).transpose() {
         Ok(config) => {
             settings = config.unwrap_or_default();
-            fine = certificates_load(&settings);
+            fine = certificates_load(&settings) & admin_is_safe(&settings);
             paths.extend(settings.rules.clone());
         }
         Err(report) => {
@@ -114,6 +114,14 @@ fn certificates_load(config: &ConfigFile) -> bool {
         eprintln!("docward: tls: {error:#}");
     }
     loaded.is_ok()
+}
+
+fn admin_is_safe(config: &ConfigFile) -> bool {
+    let settings = config.admin.settings();
+    if let Err(error) = &settings {
+        eprintln!("docward: admin: {error:#}");
+    }
+    settings.is_ok()
 }
 
 fn to_json(reports: &[Report]) -> serde_json::Value {

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
@@ -24,12 +24,24 @@ const LOOK: Duration = Duration::from_secs(1);
 pub type Part = Box<dyn FnMut() -> Result<(), String> + Send>;
 
 /// What was loaded since the start, for whoever watches over it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub loaded: u64,
     pub refused: u64,
+    /// When what is in force was loaded.
+    pub loaded_at: SystemTime,
+    /// When something was loaded last, whatever came of it.
+    pub tried_at: SystemTime,
     /// What `docward check` would print of the last load; `None` when it went well.
     pub last_error: Option<String>,
+}
+
+impl Status {
+    /// Nothing was loaded since the start, which is now.
+    fn now() -> Self {
+        let now = SystemTime::now();
+        Self { loaded: 0, refused: 0, loaded_at: now, tried_at: now, last_error: None }
+    }
 }
 
 /// Loads anew what changes.
@@ -53,7 +65,14 @@ impl Reload {
         // It could be read a moment ago; if not now, the first look says so.
         let settings = connection.settings().unwrap_or_default();
         let known = (connection.config_text(), rules.load().hash());
-        Self { connection, settings, rules, parts: Vec::new(), status: Arc::default(), known }
+        Self {
+            connection,
+            settings,
+            rules,
+            parts: Vec::new(),
+            status: Arc::new(ArcSwap::from_pointee(Status::now())),
+            known,
+        }
     }
 
     /// Loads this too, on every SIGHUP.
@@ -152,7 +171,14 @@ impl Reload {
     fn note(&self, error: Option<String>) {
         let before = self.status.load();
         let (loaded, refused) = (u64::from(error.is_none()), u64::from(error.is_some()));
-        let status = Status { loaded: before.loaded + loaded, refused: before.refused + refused, last_error: error };
+        let now = SystemTime::now();
+        let status = Status {
+            loaded: before.loaded + loaded,
+            refused: before.refused + refused,
+            loaded_at: if error.is_none() { now } else { before.loaded_at },
+            tried_at: now,
+            last_error: error,
+        };
         self.status.store(Arc::new(status));
     }
 }

@@ -16,10 +16,13 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::config::{ConfigFile, LimitKeys, TlsKeys};
+use super::admin::Desk;
+use super::config::{AdminKeys, ConfigFile, LimitKeys, TlsKeys};
 use super::connection::{Connection, start};
 use super::reload::Reload;
-use super::{EXIT_USAGE, fail, values};
+use super::values::{self, AdminAddress};
+use super::{EXIT_USAGE, fail};
+use crate::admin::{self, Admin};
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
 use crate::rules::Report;
@@ -52,9 +55,25 @@ pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
+    admin: AdminArguments,
+    #[command(flatten)]
     tls: TlsArguments,
     #[command(flatten)]
     limits: LimitArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metrics, health and console")]
+struct AdminArguments {
+    /// Address for metrics, health and the console, by HTTP [default: none].
+    #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
+    admin: Option<AdminAddress>,
+    /// Token that whoever asks there must show; everybody here sees it in the list of processes.
+    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
+    admin_token: Option<String>,
+    /// File with that token; needed for an address that other machines reach.
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
 }
 
 /// The listeners' side; the upstream's is in its connection string.
@@ -99,7 +118,8 @@ struct LimitArguments {
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let connection = arguments.connection.clone();
     start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
-        let (config, service) = match configure(settings).await {
+        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
+        let (admin, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -109,7 +129,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         raise_file_limit(config.limits.connections);
         let rules = Arc::new(ArcSwap::new(rules));
         let reload = Reload::new(connection, rules.clone());
-        match serve(config, rules, service, reload).await {
+        match serve(config, admin, rules, service, reload).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -118,11 +138,17 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, tls, limits } = arguments;
+    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, admin, tls, limits } =
+        arguments;
     let file = connection.settings()?;
     Ok(ConfigFile {
         listen: listen.or(file.listen),
         advertise: advertise.or(file.advertise),
+        admin: AdminKeys {
+            address: admin.admin.or(file.admin.address),
+            token: admin.admin_token.or(file.admin.token),
+            token_file: admin.admin_token_file.or(file.admin.token_file),
+        },
         tls: TlsKeys {
             certificate: tls.tls_certificate.or(file.tls.certificate),
             key: tls.tls_key.or(file.tls.key),
@@ -209,7 +235,13 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
     }
 }
 
-async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoService, reload: Reload) -> Result<()> {
+async fn serve(
+    config: Config,
+    admin: Option<admin::Settings>,
+    rules: Arc<ArcSwap<RuleSet>>,
+    service: MongoService,
+    reload: Reload,
+) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -219,9 +251,14 @@ async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoServi
     let service = Arc::new(service);
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
+    // Who is to hand over still listens there.
+    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
+    let admin = admin.transpose().context("--admin")?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
-    announce(&proxy)?;
     let observer = proxy.observer();
+    let desk = || Desk { observer: observer.clone(), status: reload.status() };
+    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
+    announce(&proxy, admin.as_ref().map(Admin::address))?;
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -255,13 +292,16 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
 }
 
 /// One line for each listener: who waits for them knows that clients can come.
-pub(super) fn announce<P: Policy>(proxy: &Proxy<P>) -> Result<()> {
+pub(super) fn announce<P: Policy>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
         writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
     }
     if let Some(address) = proxy.query_address() {
         writeln!(stdout, "listening on {address} for queries").context("cannot print to stdout")?;
+    }
+    if let Some(address) = admin {
+        writeln!(stdout, "listening on {address} for administration").context("cannot print to stdout")?;
     }
     stdout.flush().context("cannot print to stdout")
 }

@@ -42,6 +42,8 @@ pub struct Session {
     pub users: Option<Vec<(String, String)>>,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
+    /// The connection's number in its process, for logs.
+    pub connection: u64,
     pub entrance: Entrance,
     pub own: OwnSession,
 }

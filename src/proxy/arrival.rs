@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -36,6 +37,8 @@ pub(super) struct Reception {
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
     pub(super) limits: Arc<Limits>,
+    /// Clients that came this far; numbers their connections.
+    pub(super) relayed: AtomicU64,
     /// Lines about clients that cannot come in.
     pub(super) refused: Throttle,
     /// Lines about clients whose member cannot be dialled.
@@ -67,7 +70,8 @@ pub(super) async fn receive<P: Policy>(
     if let Some((client, upstream, local, closing)) = Box::pin(reception.pair(client, peer, &door, arrived)).await {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
-        let session = Session { client: peer.to_string(), own, entrance, ..Session::default() };
+        let connection = 1 + reception.relayed.fetch_add(1, Ordering::Relaxed);
+        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
         session::run(Relay::new(client, upstream, door, local, session), closing, patience).await;
     }
@@ -76,7 +80,8 @@ pub(super) async fn receive<P: Policy>(
 
 impl Reception {
     pub(super) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
-        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
+        let (refused, unreachable) = (Throttle::default(), Throttle::default());
+        Self { upstream, tls, limits, relayed: AtomicU64::new(0), refused, unreachable }
     }
 
     /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,
