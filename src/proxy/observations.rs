@@ -66,7 +66,8 @@ impl Observations {
         for observation in observations {
             let tried = matches!(observation.said, Said::ShadowReject | Said::ShadowRewrite);
             let shape = tried.then(|| shape_of_frame(frame));
-            if let Some(left_out) = self.lock().note(&observation, shape, session, policy) {
+            let said_on = self.lock().note(&observation, shape, session, policy);
+            if let Some(left_out) = said_on {
                 let decision = Decision::new(observation, session, frame, left_out);
                 decision.log();
                 self.tail.push(decision);

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -90,8 +90,10 @@ impl Events {
     /// The name and the data of the next event; panics when none comes in time.
     pub fn next(&mut self) -> (String, Value) {
         let (mut event, mut data) = (String::new(), String::new());
+        let began = Instant::now();
         loop {
             let mut line = String::new();
+            assert!(began.elapsed() < TIMEOUT, "no event, only signs of life");
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
             match line.trim_end().split_once(':') {
                 None if data.is_empty() => {}
