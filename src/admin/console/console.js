@@ -6,7 +6,7 @@ import { startPlayground } from "./playground.js";
 import { showRules, startRules } from "./rules.js";
 import { Refused, ask, token } from "./server.js";
 import { setNotices, setState, showHour, showNotices, showStatus } from "./status.js";
-import { keepFollowing, offerRules, startTail } from "./tail.js";
+import { followDecisions, offerRules, startTail } from "./tail.js";
 import { setClock, time, visible } from "./text.js";
 
 const INTERVAL = 3000;
@@ -47,7 +47,7 @@ async function refresh() {
   try {
     const [status, rules] = await Promise.all([ask("api/status"), ask("api/rules")]);
     show(status, rules);
-    keepFollowing();
+    followDecisions();
   } catch (error) {
     fail(error);
   } finally {

@@ -94,7 +94,7 @@ function statement({ verdict, rules }) {
 
 function sent({ difference, shell }) {
   if (!difference) return shell && element("pre", { tabindex: "0" }, visibleLines(shell));
-  return element("pre", { class: "difference", tabindex: "0" }, ...difference.split("\n").map(changedLine));
+  return element("pre", { class: "difference", tabindex: "0" }, ...difference.trimEnd().split("\n").map(changedLine));
 }
 
 function changedLine(line) {

@@ -45,13 +45,14 @@ function verdicts({ verdicts, since }) {
 
 function applications({ apps, more_apps: more, written }) {
   if (!apps.length) return "";
+  const counted = COUNTED.filter((name) => apps.some((app) => app[name] > 0));
   const rows = apps.map((app) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
-    ...COUNTED.map((name) => numberCell(app[name], name))));
-  const heads = COUNTED.map((name) => element("th", { scope: "col", class: "number" }, name));
+    ...counted.map((name) => numberCell(app[name], name))));
+  const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, name));
   const would = written.mode === "shadow" ? " (what it would have done)" : "";
   return element("table", { class: "plain-table" },
-    element("caption", {}, `Applications${would}${more ? `; ${counted(more, "other is", "others are")} not listed` : ""}`),
+    element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Application"), ...heads)),
     element("tbody", {}, ...rows));
 }

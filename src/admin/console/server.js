@@ -89,6 +89,8 @@ class EventReader {
 
 async function send(path, options) {
   const known = token.get();
+  // Tokens are printable ASCII; another text would not even make a header.
+  if (known && !/^[!-~]+$/.test(known)) throw new Refused(401, null);
   const headers = { ...options.headers, ...(known ? { Authorization: `Bearer ${known}` } : {}) };
   const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
   if (!response.ok) throw new Refused(response.status, await response.json().catch(() => null));

@@ -5,12 +5,10 @@ import { kindOf, timeElement, verdictElement } from "./pieces.js";
 import { Refused, follow } from "./server.js";
 import { counted, number, time, visible } from "./text.js";
 
-/** Decisions that are kept, whether shown or waiting. */
+/** Entries that are shown, and decisions that wait to be; more than docward tells somebody who comes again. */
 const KEPT = 300;
 /** Screen readers are told no more often than this. */
 const NEWS_INTERVAL = 10_000;
-const FIRST_PAUSE = 1000;
-const LONGEST_PAUSE = 15_000;
 
 /** @type {Map<string, {decision: any, item: HTMLElement}>} shown, the oldest first */
 const shown = new Map();
@@ -21,33 +19,28 @@ let drawing = false;
 let missed = 0;
 let untold = 0;
 let following = false;
+let onSpoken = () => {};
 
 /** @param {() => void} spoken called for every decision */
 export function startTail(spoken) {
+  onSpoken = spoken;
   byId("tail-pause").addEventListener("click", () => setPaused(!paused));
   for (const id of ["tail-rule", "tail-text"]) byId(id).addEventListener("input", filter);
   setInterval(tellNews, NEWS_INTERVAL);
-  onSpoken = spoken;
   filter();
 }
 
-let onSpoken = () => {};
-
-/** Listens for good, unless the token is refused. */
-export async function keepFollowing() {
+/** Listens until the connection ends, unless it does so already. */
+export async function followDecisions() {
   if (following) return;
   following = true;
-  let pause = FIRST_PAUSE;
-  while (following) {
-    try {
-      await follow({ opened: () => { pause = FIRST_PAUSE; setState("live"); }, event: take });
-      setState("reconnecting …");
-    } catch (error) {
-      following = !(error instanceof Refused && error.status === 401);
-      setState(error instanceof Refused ? error.message : "no connection; trying again …");
-    }
-    await new Promise((resolve) => setTimeout(resolve, pause));
-    pause = Math.min(2 * pause, LONGEST_PAUSE);
+  try {
+    await follow({ opened: () => setState("live"), event: take });
+    setState("reconnecting …");
+  } catch (error) {
+    setState(error instanceof Refused ? error.message : "no connection; trying again …");
+  } finally {
+    following = false;
   }
 }
 
@@ -74,7 +67,8 @@ function take(name, data) {
   const key = `${data.at} ${data.number}`;
   if (shown.has(key) || waiting.has(key)) return;
   waiting.set(key, data);
-  if (waiting.size > KEPT) {
+  // One place is for the note that some are missing.
+  if (waiting.size === KEPT) {
     waiting.delete(waiting.keys().next().value);
     missed += 1;
   }
@@ -108,21 +102,19 @@ function draw() {
   if (missed) list.prepend(missedItem());
   for (const [key, decision] of waiting) {
     const item = decisionItem(decision);
+    item.dataset.key = key;
     shown.set(key, { decision, item });
     list.prepend(item);
   }
   untold += waiting.size;
   waiting.clear();
-  forget(list);
+  while (list.childElementCount > KEPT) forget(list.lastElementChild);
   filter();
 }
 
-function forget(list) {
-  for (const key of shown.keys()) {
-    if (shown.size <= KEPT) break;
-    shown.delete(key);
-  }
-  while (list.childElementCount > KEPT) list.lastElementChild.remove();
+function forget(item) {
+  shown.delete(item.dataset.key);
+  item.remove();
 }
 
 function missedItem() {
