@@ -8,6 +8,7 @@ mod decisions;
 mod explain;
 mod guard;
 mod health;
+mod metrics;
 mod routes;
 mod rules;
 mod server;

@@ -179,6 +179,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
         tls: tls.map(Arc::new),
         limits: settings.limits.settings(),
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+        measured: settings.admin.address.is_some(),
         hand_over: settings.hand_over,
     };
     Ok((config, service))

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::end::{End, UpstreamFault};
+use super::meter::{Side, kind_of};
 use super::outbox::{poll_read, with_read_buffer};
 use super::owed::more_to_come;
 use super::policy::{Policy, Steps};
@@ -33,6 +34,14 @@ where
     /// # Errors
     /// [`End`]: either side went away, or the plan closes the connection.
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let began = self.door.meter.now();
+        self.waited = 0;
+        self.carry_out(frame).await?;
+        self.door.meter.judged(&mut self.owed, began, self.waited);
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
         let rules = self.door.rules.load_full();
         let frame = match rules.admit(&frame, &self.session.entrance) {
@@ -108,10 +117,12 @@ where
     }
 
     async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {
+        let asked = self.door.meter.now();
         let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
         self.to_upstream.push(message);
         let mut replies = Splitter::new();
         let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
+        self.waited += self.door.meter.since(asked);
         let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
         if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
             return Err(UpstreamFault::NotOneReply.into());
@@ -137,6 +148,7 @@ where
                     Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
                     Poll::Ready(read) => read,
                 };
+                self.door.meter.read(Side::Upstream, read.len());
                 let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
                 match part {
                     Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(reply)),
@@ -149,14 +161,19 @@ where
 
     async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
         let door = self.door.clone();
+        let (asked, kind) = (door.meter.now(), kind_of(&lookup));
         let mut answer = door.service.find(lookup);
-        std::future::poll_fn(|cx| {
+        let found = std::future::poll_fn(|cx| {
             if watched {
                 self.watch_client(cx)?;
             }
-            answer.as_mut().poll(cx).map(Ok)
+            answer.as_mut().poll(cx).map(Ok::<_, End>)
         })
-        .await
+        .await?;
+        let waited = door.meter.since(asked);
+        self.waited += waited;
+        door.meter.looked_up(kind, waited, &found);
+        Ok(found)
     }
 }
 

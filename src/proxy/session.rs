@@ -68,6 +68,7 @@ pub(super) async fn run<C, U, P>(
             }
         }
     };
+    relay.door.census.ended(&end);
     if end.is_remarkable() {
         tracing::warn!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
     } else {
