@@ -18,7 +18,7 @@ use super::relay::{Relay, pack, unpack};
 use super::splitter::{Class, Part, Splitter};
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Admission, Input, Now, Step};
+use crate::engine::{Admission, Input, Now, Step, read_users, users_question};
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::{Header, OpCode};
 
@@ -54,8 +54,12 @@ where
         let mut plan = rules.plan(&frame, now());
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
-            self.door.observations.note(plan.take_observations(), &self.session, &*rules, &frame);
+            let observations = plan.take_observations();
             let watched = watched && !plan.must_finish();
+            if self.session.users.is_none() && observations.iter().any(|one| !one.said.is_routine()) {
+                self.learn_users(&frame, watched).await?;
+            }
+            self.door.observations.note(observations, &self.session, &*rules, &frame);
             step = match step {
                 Step::Exchange(message) => {
                     let reply = self.exchange(message, watched).await?;
@@ -114,6 +118,15 @@ where
         let Ok(header) = Header::of_frame(&message) else { return self.to_upstream.push(message) };
         let message = self.converted(&header, message.into(), came, expects_reply);
         self.to_upstream.push(message.into_owned());
+    }
+
+    /// Asks the server for whom the log is to name, once for each login. Whoever cannot be told is not named.
+    async fn learn_users(&mut self, frame: &[u8], watched: bool) -> Result<(), End> {
+        if let Ok(header) = Header::of_frame(frame) {
+            let reply = self.exchange(users_question(header.request_id), watched).await?;
+            self.session.users = read_users(&reply);
+        }
+        Ok(())
     }
 
     async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {

@@ -25,6 +25,7 @@ use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
 use super::meter::Meter;
 use super::monitor::Monitors;
+use super::observations::Observations;
 use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
@@ -57,6 +58,8 @@ pub struct Config {
     pub hand_over: Option<PathBuf>,
     /// Whether messages are counted and timed, for [`Observer::measures`].
     pub measured: bool,
+    /// Whether decisions are logged with the documents they are about.
+    pub log_documents: bool,
 }
 
 /// Open listeners, nothing accepted yet.
@@ -104,7 +107,7 @@ impl<P: Policy> Proxy<P> {
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
-            observations: Arc::default(),
+            observations: Arc::new(Observations::new(config.log_documents)),
             transactions: Arc::default(),
             census: Arc::default(),
             meter: Arc::new(if config.measured { Meter::running() } else { Meter::default() }),
