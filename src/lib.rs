@@ -14,6 +14,7 @@ pub mod cli;
 pub mod command;
 pub mod document;
 pub mod engine;
+pub mod histogram;
 pub mod patterns;
 pub mod proxy;
 pub mod rules;

@@ -9,6 +9,7 @@ mod decisions;
 mod explain;
 mod guard;
 mod health;
+mod metrics;
 mod routes;
 mod rules;
 mod server;

@@ -21,7 +21,7 @@ use super::config::{AdminKeys, ConfigFile, LimitKeys, TlsKeys};
 use super::connection::{Connection, start};
 use super::reload::Reload;
 use super::values::{self, AdminAddress};
-use super::{EXIT_USAGE, fail};
+use super::{EXIT_USAGE, LogFormat, fail, start_logging};
 use crate::admin::{self, Admin};
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
@@ -49,6 +49,9 @@ pub struct Arguments {
     /// How long open transactions and busy connections may take to finish when docward ends [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
+    /// Log what rules decide with the documents it is about; whoever reads the log then reads the data.
+    #[arg(long)]
+    log_documents: bool,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
@@ -115,9 +118,12 @@ struct LimitArguments {
     handshake_timeout: Option<Duration>,
 }
 
-pub(super) fn run(arguments: Arguments) -> ExitCode {
+pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
     let connection = arguments.connection.clone();
-    start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
+    let settings = settings(arguments);
+    let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
+    start_logging(log_format.or(said).unwrap_or_default());
+    start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
         let (admin, (config, service)) = match configured.await {
             Ok(configured) => configured,
@@ -138,8 +144,18 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, admin, tls, limits } =
-        arguments;
+    let Arguments {
+        listen,
+        advertise,
+        query_listen,
+        drain_timeout,
+        log_documents,
+        hand_over,
+        connection,
+        admin,
+        tls,
+        limits,
+    } = arguments;
     let file = connection.settings()?;
     Ok(ConfigFile {
         listen: listen.or(file.listen),
@@ -162,6 +178,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         },
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
+        log_documents: log_documents || file.log_documents,
         hand_over: hand_over.or(file.hand_over),
         ..file
     })
@@ -179,6 +196,8 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
         tls: tls.map(Arc::new),
         limits: settings.limits.settings(),
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+        log_documents: settings.log_documents,
+        measured: settings.admin.address.is_some(),
         hand_over: settings.hand_over,
     };
     Ok((config, service))

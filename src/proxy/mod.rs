@@ -5,6 +5,7 @@
 
 mod arrival;
 mod board;
+mod census;
 mod decisions;
 mod deployment;
 mod door;
@@ -15,6 +16,7 @@ mod history;
 mod judge;
 mod limits;
 mod membership;
+mod meter;
 mod monitor;
 mod observations;
 mod observer;
@@ -38,10 +40,12 @@ mod transactions;
 mod upstream;
 
 pub use board::{MemberStatus, Phase};
+pub use census::ConnectionCounts;
 pub use decisions::Decision;
 pub use deployment::Placement;
 pub use history::{History, MINUTES};
 pub use limits::LimitSettings;
+pub use meter::{CommandMeasures, LookupMeasures, Measures};
 pub use observations::LiveRule;
 pub use observer::Observer;
 pub use policy::{Policy, RuleLabel, Steps, WrittenRule};

@@ -5,6 +5,10 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
+use super::meter::Moment;
+use crate::command::CommandName;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -25,11 +29,39 @@ struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
+    timing: Timing,
+    progress: Progress,
 }
 
 /// Requests that have gone upstream and are not fully answered.
 #[derive(Debug, Default)]
-pub(super) struct OwedReplies(VecDeque<Owed>);
+pub(super) struct OwedReplies {
+    queue: VecDeque<Owed>,
+    /// What the request asks for that is owed next.
+    pub(super) command: CommandName,
+    /// Of requests whose replies have begun and are not accounted for.
+    answered: SmallVec<[Timing; 1]>,
+}
+
+/// When a request was sent, and what it took until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Timing {
+    pub(super) command: CommandName,
+    pub(super) sent: Moment,
+    /// docward's own nanoseconds.
+    pub(super) own: u64,
+    /// Nanoseconds it waited for servers before.
+    pub(super) waited: u64,
+}
+
+/// How far the timing of a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Unsent,
+    Sent,
+    /// Its reply has begun, and goes on with further frames.
+    Accounted,
+}
 
 /// The server sent what nobody can put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,20 +74,21 @@ pub(super) enum ReplyOutOfOrder {
 
 impl OwedReplies {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.queue.len()
     }
 
     /// Whether all that is owed is hellos: a streamed one stays owed as long as the connection lives.
     pub(super) fn only_hellos(&self) -> bool {
-        self.0.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
+        self.queue.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
     }
 
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
-        self.0.push_back(Owed { request_id, treatment });
+        let timing = Timing { command: self.command, ..Timing::default() };
+        self.queue.push_back(Owed { request_id, treatment, timing, progress: Progress::Unsent });
     }
 
     /// Matches a reply; with `another_follows` its request stays owed.
@@ -63,7 +96,7 @@ impl OwedReplies {
     /// # Errors
     /// [`ReplyOutOfOrder`]: the connection is out of step.
     pub(super) fn answer(&mut self, header: &Header, another_follows: bool) -> Result<Treatment, ReplyOutOfOrder> {
-        let Some(owed) = self.0.front_mut() else {
+        let Some(owed) = self.queue.front_mut() else {
             return Err(ReplyOutOfOrder::Unasked(header.response_to));
         };
         let (request_id, response_to) = (owed.request_id, header.response_to);
@@ -72,12 +105,36 @@ impl OwedReplies {
         if matches!(treatment, Treatment::Hello(_)) && request_id != response_to {
             return Err(ReplyOutOfOrder::NotTheHello { request_id, response_to });
         }
+        if owed.progress == Progress::Sent {
+            owed.progress = Progress::Accounted;
+            self.answered.push(owed.timing);
+        }
         if another_follows {
             owed.request_id = header.request_id;
         } else {
-            self.0.pop_front();
+            self.queue.pop_front();
         }
         Ok(treatment)
+    }
+
+    /// Those that were not sent before have been now, after so many nanoseconds of docward's own and of waiting for
+    /// servers. False when there were none.
+    pub(super) fn sent(&mut self, now: Moment, own: u64, waited: u64) -> bool {
+        let unsent = self.queue.iter_mut().rev().take_while(|owed| owed.progress == Progress::Unsent);
+        let sent = |owed: &mut Owed| {
+            owed.progress = Progress::Sent;
+            owed.timing = Timing { sent: now, own, waited, ..owed.timing };
+        };
+        unsent.map(sent).count() > 0
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// What was answered since the last call.
+    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Timing> + use<> {
+        std::mem::take(&mut self.answered).into_iter()
     }
 }
 
@@ -107,6 +164,24 @@ mod tests {
         assert!(owed.only_hellos());
         assert_eq!(answer(&mut owed, 51, 2, false), Ok(HELLO));
         assert_eq!(answer(&mut owed, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
+    }
+
+    #[test]
+    fn each_request_is_accounted_for_once() {
+        let mut owed = OwedReplies::default();
+        owed.command = CommandName::of(b"find");
+        owed.push(1, Treatment::Forward);
+        owed.push(2, Treatment::Forward);
+        assert!(owed.sent(Moment::NEVER, 7, 9) && !owed.sent(Moment::NEVER, 8, 0));
+        owed.push(3, Treatment::Forward);
+        answer(&mut owed, 50, 1, true).unwrap();
+        answer(&mut owed, 51, 50, false).unwrap();
+        answer(&mut owed, 52, 2, false).unwrap();
+        // Not sent: nobody measures.
+        answer(&mut owed, 53, 3, false).unwrap();
+        let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
+        assert_eq!(owed.take_answered().collect::<Vec<_>>(), [expected; 2]);
+        assert!(!owed.has_answered());
     }
 
     #[test]

@@ -23,7 +23,9 @@ use super::door::{Behind, Door};
 use super::hand_over::{self, Predecessor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
+use super::meter::Meter;
 use super::monitor::Monitors;
+use super::observations::Observations;
 use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
@@ -54,6 +56,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where processes pass their sockets to the next one.
     pub hand_over: Option<PathBuf>,
+    /// Whether messages are counted and timed, for [`Observer::measures`].
+    pub measured: bool,
+    /// Whether decisions are logged with the documents they are about.
+    pub log_documents: bool,
 }
 
 /// Open listeners, nothing accepted yet.
@@ -101,14 +107,17 @@ impl<P: Policy> Proxy<P> {
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
-            observations: Arc::default(),
+            observations: Arc::new(Observations::new(config.log_documents)),
             transactions: Arc::default(),
+            census: Arc::default(),
+            meter: Arc::new(if config.measured { Meter::running() } else { Meter::default() }),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
         };
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
         let (hurry, observations) = (door.hurry.clone(), door.observations.clone());
-        let rules = door.rules.clone();
+        let (rules, service) = (door.rules.clone(), door.service.clone());
+        let (census, meter) = (door.census.clone(), door.meter.clone());
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<Board>::default();
         let upstream = Arc::new(config.upstream.clone());
@@ -116,7 +125,7 @@ impl<P: Policy> Proxy<P> {
         let membership = Membership::discover(upstream).await;
         let deployment = Deployment::open(&config, membership, door, reception, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
-        let observer = Observer { observations, rules, board, limits, query_address };
+        let observer = Observer { observations, rules, board, limits, census, meter, service, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,

@@ -130,6 +130,8 @@ where
         behind: Behind::Member { place: 0, closing: Arc::default() },
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
+        census: Arc::default(),
+        meter: Arc::default(),
         hurry: Arc::default(),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
