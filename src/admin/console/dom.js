@@ -29,6 +29,11 @@ function fill(made, attributes, children) {
   return made;
 }
 
+/** Words for people, in which what stands between back quotes is code. */
+export function words(text) {
+  return text.split("`").map((part, place) => (place % 2 ? element("code", {}, part) : part));
+}
+
 /** Touches the document only where it changes, so that selections and screen readers stay where they are. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

@@ -1,6 +1,6 @@
 // What rules would make of a command that somebody types.
 
-import { byId, element } from "./dom.js";
+import { byId, element, words } from "./dom.js";
 import { verdictElement } from "./pieces.js";
 import { Refused, explain } from "./server.js";
 import { number, visible, visibleLines } from "./text.js";
@@ -112,9 +112,9 @@ function mistakes(diagnostics, field) {
     field.setSelectionRange(at, at + 1);
   }
   return diagnostics.map((mistake) => element("div", { class: "mistake" },
-    element("p", { class: "error" }, `${mistake.code}: ${visibleLines(mistake.message)}`),
+    element("p", { class: "error" }, ...words(`${mistake.code}: ${visibleLines(mistake.message)}`)),
     ...(mistake.line ? [placed(mistake, field.value)] : []),
-    ...(mistake.help ? [element("p", {}, visibleLines(mistake.help))] : [])));
+    ...(mistake.help ? [element("p", {}, ...words(visibleLines(mistake.help)))] : [])));
 }
 
 function placed({ line, column }, text) {

@@ -1,6 +1,6 @@
 // The table of rules: who spoke last comes first.
 
-import { arrange, byId, element, setText } from "./dom.js";
+import { arrange, byId, element, setText, words } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
 import { minutesOf, plot } from "./plot.js";
 import { spokenPart, writtenPart } from "./rule.js";
@@ -78,13 +78,13 @@ function tellEmpty(found) {
   const empty = byId("rules-empty");
   empty.hidden = found > 0 && rules.some((rule) => rule.last !== null);
   setText(byId("rules-shown"), `${number(found)} of ${counted(rules.length, "rule", "rules")}`);
-  setText(empty, emptyWords(loaded, found));
+  if (!empty.hidden) empty.replaceChildren(...words(emptyWords(loaded, found)));
 }
 
 function emptyWords(loaded, found) {
   if (!loaded && !found) {
-    return "No rules are loaded: everything is forwarded as it comes. Name rule files by `rules:` in docward.yaml or "
-      + "by --rules PATH; `docward suggest` proposes some from past traffic.";
+    return "No rules are loaded: everything is forwarded as it comes. Name rule files by `rules:` in `docward.yaml` or "
+      + "by `--rules PATH`; `docward suggest` proposes some from past traffic.";
   }
   if (!found) return "No rule has that in its name, namespace, pattern or mode.";
   return "No rule has spoken yet: nothing that clients sent concerned one. The playground below says what rules would "

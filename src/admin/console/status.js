@@ -3,7 +3,7 @@
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
 import { added, minutesOf, plot, totals } from "./plot.js";
-import { ago, counted, lasted, number, time, utc, visible, visibleLines } from "./text.js";
+import { counted, lasted, number, time, utc, visible, visibleLines } from "./text.js";
 
 const PHASES = { starting: "Starting", draining: "Draining", handed_over: "Handed over" };
 
@@ -84,7 +84,7 @@ export function showNotices({ reasons, reloads, set }) {
 function reloadWords(reloads, set) {
   return element("p", {},
     element("strong", {}, "What was loaded last was refused"), " ",
-    timeElement(reloads.tried_at, ago(reloads.tried_at)),
+    "at ", timeElement(reloads.tried_at, time(reloads.tried_at)),
     "; the rules loaded at ", timeElement(set.loaded_at, time(set.loaded_at)),
     " stay in force. Once the file is right, it is loaded by itself.");
 }
