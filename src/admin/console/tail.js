@@ -73,8 +73,8 @@ function take(name, data) {
     missed += 1;
   }
   onSpoken();
-  if (paused) tellWaiting();
-  else drawSoon();
+  tellWaiting();
+  drawSoon();
 }
 
 function setPaused(now) {
