@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::LogFormat;
 use super::values::{self, AdminAddress};
 use crate::admin;
+use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
 use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
 use crate::service::MongoService;
@@ -34,6 +35,8 @@ pub(super) struct ConfigFile {
     pub(super) hand_over: Option<PathBuf>,
     pub(super) log_format: Option<LogFormat>,
     pub(super) log_documents: bool,
+    /// The collector that spans go to.
+    pub(super) otlp: Option<Endpoint>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
     /// The name server for mongodb+srv.
@@ -111,6 +114,7 @@ impl ConfigFile {
             hand_over: reader.text("hand_over").map(|path| folder.join(path.value)),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
+            otlp: checked(reader, "otlp", Endpoint::parse),
             upstream: checked(reader, "upstream", values::connection_string),
             service: checked(reader, "service", values::connection_string),
             resolver: checked(reader, "resolver", values::address),

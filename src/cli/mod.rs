@@ -1,6 +1,5 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
-mod admin;
 mod audit;
 mod check;
 mod completions;
@@ -9,6 +8,7 @@ mod connection;
 mod difference;
 mod explain;
 mod man;
+mod onlookers;
 mod record;
 pub mod reload;
 mod repair;

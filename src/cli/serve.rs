@@ -16,13 +16,13 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::admin::Desk;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, TlsKeys};
 use super::connection::{Connection, start};
+use super::onlookers::Onlookers;
 use super::reload::Reload;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, start_logging};
-use crate::admin::{self, Admin};
+use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
 use crate::rules::Report;
@@ -52,6 +52,9 @@ pub struct Arguments {
     /// Log what rules decide with the documents it is about; whoever reads the log then reads the data.
     #[arg(long)]
     log_documents: bool,
+    /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    otlp: Option<Endpoint>,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
@@ -124,8 +127,8 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
     start_logging(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
-        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
-        let (admin, (config, service)) = match configured.await {
+        let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
+        let (onlookers, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -135,7 +138,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         raise_file_limit(config.limits.connections);
         let rules = Arc::new(ArcSwap::new(rules));
         let reload = Reload::new(connection, rules.clone());
-        match serve(config, admin, rules, service, reload).await {
+        match serve(config, onlookers, rules, service, reload).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -150,6 +153,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         query_listen,
         drain_timeout,
         log_documents,
+        otlp,
         hand_over,
         connection,
         admin,
@@ -179,6 +183,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
         log_documents: log_documents || file.log_documents,
+        otlp: otlp.or(file.otlp),
         hand_over: hand_over.or(file.hand_over),
         ..file
     })
@@ -197,7 +202,8 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
         limits: settings.limits.settings(),
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
         log_documents: settings.log_documents,
-        measured: settings.admin.address.is_some(),
+        tracer: None,
+        measured: false,
         hand_over: settings.hand_over,
     };
     Ok((config, service))
@@ -255,8 +261,8 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
 }
 
 async fn serve(
-    config: Config,
-    admin: Option<admin::Settings>,
+    mut config: Config,
+    onlookers: Onlookers,
     rules: Arc<ArcSwap<RuleSet>>,
     service: MongoService,
     reload: Reload,
@@ -270,14 +276,11 @@ async fn serve(
     let service = Arc::new(service);
     let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
     let certificates = certificates.context("--service")?;
-    // Who is to hand over still listens there.
-    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
-    let admin = admin.transpose().context("--admin")?;
+    let onlookers = onlookers.prepare(&mut config)?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
     let observer = proxy.observer();
-    let desk = || Desk { observer: observer.clone(), status: reload.status() };
-    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
-    announce(&proxy, admin.as_ref().map(Admin::address))?;
+    let onlookers = onlookers.look_at(&observer, reload.status())?;
+    announce(&proxy, onlookers.address())?;
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -295,12 +298,14 @@ async fn serve(
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
     let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
     tokio::select! {
-        _ = serving => Ok(()),
-        () = reload.keep(hang_up) => Ok(()),
-        () = certificates.follow(async || _ = certificates_hang_up.recv().await) => Ok(()),
-        () = access::watch(&service, &rules) => Ok(()),
-        () = reports => Ok(()),
+        _ = serving => {}
+        () = reload.keep(hang_up) => {}
+        () = certificates.follow(async || _ = certificates_hang_up.recv().await) => {}
+        () = access::watch(&service, &rules) => {}
+        () = reports => {}
     }
+    onlookers.end().await;
+    Ok(())
 }
 
 /// Sockets that systemd, or another manager that speaks its protocol, has opened for us.

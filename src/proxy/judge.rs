@@ -43,6 +43,7 @@ where
 
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
+        self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load_full();
         let frame = match rules.admit(&frame, &self.session.entrance) {
             Admission::Original => frame,
@@ -55,6 +56,9 @@ where
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
             let observations = plan.take_observations();
+            if let Some(span) = &mut self.owed.span {
+                span.note(&observations);
+            }
             let watched = watched && !plan.must_finish();
             if self.session.users.is_none() && observations.iter().any(|one| !one.said.is_routine()) {
                 self.learn_users(&frame, watched).await?;

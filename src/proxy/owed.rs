@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::meter::Moment;
+use super::spans::Opened;
 use crate::command::CommandName;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
@@ -30,6 +31,7 @@ struct Owed {
     request_id: i32,
     treatment: Treatment,
     timing: Timing,
+    span: Option<Box<Opened>>,
     progress: Progress,
 }
 
@@ -39,9 +41,14 @@ pub(super) struct OwedReplies {
     queue: VecDeque<Owed>,
     /// What the request asks for that is owed next.
     pub(super) command: CommandName,
+    /// Its span, if it is to have one.
+    pub(super) span: Option<Box<Opened>>,
     /// Of requests whose replies have begun and are not accounted for.
-    answered: SmallVec<[Timing; 1]>,
+    answered: SmallVec<[Answered; 1]>,
 }
+
+/// A request whose reply has begun.
+pub(super) type Answered = (Timing, Option<Box<Opened>>);
 
 /// When a request was sent, and what it took until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,7 +95,8 @@ impl OwedReplies {
 
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
         let timing = Timing { command: self.command, ..Timing::default() };
-        self.queue.push_back(Owed { request_id, treatment, timing, progress: Progress::Unsent });
+        let span = self.span.take();
+        self.queue.push_back(Owed { request_id, treatment, timing, span, progress: Progress::Unsent });
     }
 
     /// Matches a reply; with `another_follows` its request stays owed.
@@ -107,7 +115,7 @@ impl OwedReplies {
         }
         if owed.progress == Progress::Sent {
             owed.progress = Progress::Accounted;
-            self.answered.push(owed.timing);
+            self.answered.push((owed.timing, owed.span.take()));
         }
         if another_follows {
             owed.request_id = header.request_id;
@@ -133,7 +141,7 @@ impl OwedReplies {
     }
 
     /// What was answered since the last call.
-    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Timing> + use<> {
+    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Answered> + use<> {
         std::mem::take(&mut self.answered).into_iter()
     }
 }
@@ -180,7 +188,8 @@ mod tests {
         // Not sent: nobody measures.
         answer(&mut owed, 53, 3, false).unwrap();
         let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
-        assert_eq!(owed.take_answered().collect::<Vec<_>>(), [expected; 2]);
+        let answered: Vec<Timing> = owed.take_answered().map(|(timing, _)| timing).collect();
+        assert_eq!(answered, [expected; 2]);
         assert!(!owed.has_answered());
     }
 

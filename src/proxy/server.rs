@@ -30,6 +30,7 @@ use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
 use super::sockets::{BindError, Passed};
+use super::spans::Tracer;
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
 use super::topology::Topology;
@@ -56,8 +57,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where processes pass their sockets to the next one.
     pub hand_over: Option<PathBuf>,
-    /// Whether messages are counted and timed, for [`Observer::measures`].
+    /// Whether messages are counted and timed, for [`Observer::measures`]; those that are traced are, anyway.
     pub measured: bool,
+    /// Where spans go; `None`: nothing is traced.
+    pub tracer: Option<Arc<Tracer>>,
     /// Whether decisions are logged with the documents they are about.
     pub log_documents: bool,
 }
@@ -110,7 +113,7 @@ impl<P: Policy> Proxy<P> {
             observations: Arc::new(Observations::new(config.log_documents)),
             transactions: Arc::default(),
             census: Arc::default(),
-            meter: Arc::new(if config.measured { Meter::running() } else { Meter::default() }),
+            meter: Arc::new(meter(&config)),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
         };
@@ -215,6 +218,13 @@ impl<P: Policy> Proxy<P> {
                 Err(error) => tracing::warn!("the process before does not say that it has stopped accepting: {error}"),
             }
         }
+    }
+}
+
+fn meter(config: &Config) -> Meter {
+    match &config.tracer {
+        None if !config.measured => Meter::default(),
+        tracer => Meter::running(tracer.clone()),
     }
 }
 
