@@ -247,10 +247,10 @@ async fn certificates_change_while_connections_stand() {
     ping(&standing).await.unwrap();
 
     // Without a signal, a little later.
+    let readings = || docward.log().iter().filter(|line| line.contains("certificates were read again")).count();
+    let before = readings();
     std::fs::rename(old.sign("renewed", HOSTS), &certificate).unwrap();
-    let again = poll(Duration::from_secs(30), || {
-        (docward.log().iter().filter(|line| line.contains("certificates were read again")).count() == 2).then_some(())
-    });
+    let again = poll(Duration::from_secs(30), || (readings() > before).then_some(()));
     assert!(again.is_some());
     ping(&client(&docward, &trust(&old)).await).await.unwrap();
 }
