@@ -21,6 +21,7 @@ mod queries;
 mod recording;
 mod refusal;
 mod relay;
+mod retirement;
 mod server;
 mod session;
 mod socket;

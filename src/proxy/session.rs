@@ -33,20 +33,21 @@ where
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,
 {
-    let mut awaited = Closing::Pass;
+    let mut told = Closing::Open;
     let end = loop {
         let event = tokio::select! {
             biased;
             event = poll_fn(|cx| relay.poll(cx)) => event,
-            heard = hear(&mut closing, awaited), if awaited > Closing::Open => {
-                relay.passing = heard == Some(Closing::Pass);
-                relay.draining = !relay.passing;
-                awaited = match heard {
+            word = hear(&mut closing, told), if told < Closing::Now => {
+                // Whose listener is gone hears nothing more.
+                told = word.unwrap_or(Closing::Now);
+                relay.passing = told == Closing::Pass;
+                match word {
+                    Some(Closing::Open | Closing::Pass) => {}
+                    Some(Closing::Retire) => relay.retire(),
+                    Some(Closing::WhenIdle) | None => relay.draining = true,
                     Some(Closing::Now) => break End::Drained,
-                    Some(Closing::Pass) => Closing::WhenIdle,
-                    Some(_) => Closing::Now,
-                    None => Closing::Open,
-                };
+                }
                 continue;
             }
             // Boxed: most sessions never drain.
@@ -83,9 +84,9 @@ where
     None
 }
 
-/// Waits for a word at least as urgent; `None`: the listener is gone, and nothing more will be heard.
-async fn hear(closing: &mut watch::Receiver<Closing>, awaited: Closing) -> Option<Closing> {
-    closing.wait_for(|closing| *closing >= awaited).await.ok().map(|closing| *closing)
+/// Waits for a more urgent word; `None`: the listener is gone, and nothing more will be heard.
+async fn hear(closing: &mut watch::Receiver<Closing>, told: Closing) -> Option<Closing> {
+    closing.wait_for(|closing| *closing > told).await.ok().map(|closing| *closing)
 }
 
 /// Delivers what can be delivered.

@@ -132,6 +132,8 @@ where
         transactions: Arc::default(),
         hurry: Arc::default(),
         leaving: Arc::default(),
+        bustle: Arc::default(),
+        last_answer: std::sync::OnceLock::new(),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
