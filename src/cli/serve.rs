@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::config::{ConfigFile, LimitKeys, TlsKeys};
+use super::config::{ConfigFile, LimitKeys, MemberEntry, TlsKeys};
 use super::connection::{Connection, start};
 use super::reload::{Certificates, Part, Reload, Rules};
 use super::{EXIT_USAGE, fail, values};
@@ -40,6 +40,10 @@ pub struct Arguments {
     /// Host name that hello answers name instead of the address listened on.
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     advertise: Option<String>,
+    /// Address of one member's listener, and what clients call it if that is something else; the member's name as
+    /// rs.conf() shows it. Members that are not mentioned are hidden. May be given several times.
+    #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
+    members: Vec<(String, MemberEntry)>,
     /// Address for an application's queries, answered by a secondary; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
@@ -122,11 +126,13 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, tls, limits } = arguments;
+    let Arguments { listen, advertise, members, query_listen, drain_timeout, hand_over, connection, tls, limits } =
+        arguments;
     let file = connection.settings()?;
     Ok(ConfigFile {
         listen: listen.or(file.listen),
         advertise: advertise.or(file.advertise),
+        members: if members.is_empty() { file.members } else { members.into_iter().collect() },
         tls: TlsKeys {
             certificate: tls.tls_certificate.or(file.tls.certificate),
             key: tls.tls_key.or(file.tls.key),
@@ -173,7 +179,7 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
     }
     ensure!(
         settings.listen.is_none(),
-        "--listen and `members` contradict each other: every member has its own address"
+        "--listen and --member (`members`) contradict each other: every member has its own address"
     );
     let mapped = settings.members.iter().map(|(member, entry)| Mapped {
         member: member.clone(),

@@ -20,14 +20,21 @@ const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
 
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    Closed,
+    /// It was to be passed on: both sides are open, and the relay stands between two messages.
+    Standing,
+}
+
 /// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
-/// nothing is under way for a while. When `closing` wants it to be passed on, the relay is given back, and both sides
-/// stay open.
+/// nothing is under way for a while.
 pub(super) async fn run<C, U, P>(
-    mut relay: Relay<C, U, P>,
+    relay: &mut Relay<C, U, P>,
     mut closing: watch::Receiver<Closing>,
     mut patience: Patience,
-) -> Option<Relay<C, U, P>>
+) -> Parting
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -65,7 +72,7 @@ where
         };
         match event {
             Event::End(end) => break end,
-            Event::Stands => return Some(relay),
+            Event::Stands => return Parting::Standing,
             // Boxed: most sessions never judge, and their task should not be as large as a plan's.
             Event::Judge(frame) => {
                 if let Err(end) = Box::pin(relay.judge(frame)).await {
@@ -80,8 +87,8 @@ where
         tracing::debug!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
     }
     // Whoever does not take the last bytes in time loses them.
-    let _ = Box::pin(timeout(GOODBYE, goodbye(&mut relay, &end))).await;
-    None
+    let _ = Box::pin(timeout(GOODBYE, goodbye(relay, &end))).await;
+    Parting::Closed
 }
 
 /// Waits for a more urgent word; `None`: the listener is gone, and nothing more will be heard.
