@@ -23,8 +23,8 @@ struct Proposal {
     evidence: Vec<String>,
 }
 
-/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules proposed before it is a
-/// comment too.
+/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules
+/// proposed before it is a comment too.
 #[must_use]
 pub fn propose(habits: &Habits, sources: &[String]) -> String {
     const OPENING: &str = "version: 1\nrules:\n";

@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod difference;
 mod explain;
+mod listening;
 mod man;
 mod record;
 pub mod reload;
@@ -72,10 +73,10 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Propose rules that past traffic calls for.
     Suggest(suggest::Arguments),
-    /// Find copies that do not say what their original says, and mend them.
-    Repair(repair::Arguments),
-    /// Forget the stamps of a timestamps rule, so that the next write wins.
-    ResetClock(reset_clock::Arguments),
+    /// Find copies that do not say what their original says, and mend them: of a `copies` rule.
+    Repair(connection::OneRule),
+    /// Forget the stamps of a `timestamps` rule, so that the next write wins.
+    ResetClock(connection::OneRule),
     /// Print the JSON Schema of rule files, for editors.
     Schema,
     /// Print what a shell needs to complete docward's command line.

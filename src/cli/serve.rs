@@ -16,8 +16,9 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::config::{ConfigFile, LimitKeys, TlsKeys};
+use super::config::{ConfigFile, LimitKeys};
 use super::connection::{Connection, start};
+use super::listening::Listening;
 use super::reload::{Certificates, Part, Reload, Rules};
 use super::{EXIT_USAGE, fail, values};
 use crate::patterns::RuleSet;
@@ -34,12 +35,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As typed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    listen: Option<SocketAddr>,
-    /// Host name that hello answers name instead of the address listened on.
-    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
-    advertise: Option<String>,
+    #[command(flatten)]
+    listening: Listening,
     /// Address for an application's queries, answered by a secondary; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
@@ -52,31 +49,7 @@ pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    tls: TlsArguments,
-    #[command(flatten)]
     limits: LimitArguments,
-}
-
-/// The listeners' side; the upstream's is in its connection string.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "TLS")]
-pub(super) struct TlsArguments {
-    /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
-    #[arg(long, value_name = "FILE")]
-    tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's private key [default: the certificate's file].
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// PEM file of authorities; clients without a certificate signed by one of them are refused.
-    #[arg(long, value_name = "FILE")]
-    tls_client_ca: Option<PathBuf>,
-}
-
-impl From<TlsArguments> for TlsKeys {
-    fn from(typed: TlsArguments) -> Self {
-        let TlsArguments { tls_certificate, tls_key, tls_client_ca } = typed;
-        Self { certificate: tls_certificate, key: tls_key, client_ca: tls_client_ca }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -122,16 +95,9 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, query_listen, drain_timeout, hand_over, connection, tls, limits } = arguments;
-    let file = connection.settings()?;
+    let Arguments { listening, query_listen, drain_timeout, hand_over, connection, limits } = arguments;
+    let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
-        listen: listen.or(file.listen),
-        advertise: advertise.or(file.advertise),
-        tls: TlsKeys {
-            certificate: tls.tls_certificate.or(file.tls.certificate),
-            key: tls.tls_key.or(file.tls.key),
-            client_ca: tls.tls_client_ca.or(file.tls.client_ca),
-        },
         limits: LimitKeys {
             connections: limits.connections.or(file.limits.connections),
             connections_per_address: limits.connections_per_address.or(file.limits.connections_per_address),
