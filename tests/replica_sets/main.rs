@@ -12,6 +12,7 @@ mod members;
 mod start;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use support::mongod::Mongod;
