@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::admin::Desk;
-use super::config::{AdminKeys, ConfigFile, LimitKeys};
+use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, start};
 use super::listening::Listening;
 use super::reload::{Certificates, Part, Reload, Rules};
@@ -40,6 +40,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Arguments {
     #[command(flatten)]
     listening: Listening,
+    /// Address of one member's listener, and what clients call it if that is something else; the member's name as
+    /// rs.conf() shows it. Members that are not mentioned are hidden. May be given several times.
+    #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
+    members: Vec<(String, MemberEntry)>,
     /// Address for an application's queries, answered by a secondary; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
@@ -115,9 +119,10 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listening, query_listen, drain_timeout, hand_over, connection, admin, limits } = arguments;
+    let Arguments { listening, members, query_listen, drain_timeout, hand_over, connection, admin, limits } = arguments;
     let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
+        members: if members.is_empty() { file.members } else { members.into_iter().collect() },
         admin: AdminKeys {
             address: admin.admin.or(file.admin.address),
             token: admin.admin_token.or(file.admin.token),
@@ -164,7 +169,7 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
     }
     ensure!(
         settings.listen.is_none(),
-        "--listen and `members` contradict each other: every member has its own address"
+        "--listen and --member (`members`) contradict each other: every member has its own address"
     );
     let mapped = settings.members.iter().map(|(member, entry)| Mapped {
         member: member.clone(),

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use authentication::{read_users, users_question};
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
-pub use queries::{Admission, Entrance};
+pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};

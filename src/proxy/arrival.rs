@@ -17,12 +17,13 @@ use super::door::{Closing, Door, Way};
 use super::hand_over::{Memo, PassedConnection};
 use super::limits::{Limits, Patience};
 use super::policy::Policy;
+use super::refusal;
 use super::relay::Relay;
+use super::session::{self, Parting};
 use super::socket::{self, Stream};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
-use super::upstream::Upstream;
-use super::{refusal, session};
+use super::upstream::{Address, Upstream};
 use crate::engine::{OwnSession, Session};
 
 /// Clients that are told at the same time why they are refused; more are closed without a word.
@@ -81,7 +82,9 @@ pub(super) async fn receive<P: Policy>(
         let connection = reception.number();
         let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
-        converse(Relay::new(client, upstream, door, local, session), way, patience).await;
+        let mut relay = Relay::new(client, upstream, door, local, session);
+        let parting = session::run(&mut relay, way.closing, patience).await;
+        leave(relay, parting, way.dial);
     }
     drop((admission, alive));
 }
@@ -101,17 +104,20 @@ pub(super) async fn resume<P: Policy>(
     let patience = Patience::new(&reception.limits.settings, Instant::now());
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
     relay.session.connection = reception.number();
-    converse(relay, Way { dial: memo.server, closing }, patience).await;
+    let parting = session::run(&mut relay, closing, patience).await;
+    leave(relay, parting, memo.server);
     drop((admission, alive));
 }
 
-/// Relays to the end of the connection, or until another process goes on with it.
-async fn converse<P: Policy>(relay: Relay<Stream, Stream, P>, way: Way, patience: Patience) {
-    let Some(relay) = session::run(relay, way.closing, patience).await else { return };
+/// Hands a relay that stands to the next process; `server` is whom its client was paired with.
+fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, parting: Parting, server: Address) {
+    if parting == Parting::Closed {
+        return;
+    }
     let door = relay.door.clone();
     let (client, upstream, standing) = relay.into_standing();
     if let (Some(purpose), Ok(client), Ok(upstream)) = (door.purpose(), client.into_std(), upstream.into_std()) {
-        let memo = Memo { purpose, server: way.dial, standing };
+        let memo = Memo { purpose, server, standing };
         door.leaving.send(PassedConnection { client, upstream, memo });
     }
 }

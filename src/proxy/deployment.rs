@@ -163,6 +163,18 @@ impl<P: Policy> Deployment<P> {
         self.queries.tell(closing);
     }
 
+    /// Has drivers choose the members no more.
+    pub(super) fn retire(&self) {
+        for (place, open) in &self.open {
+            let dial = self.door.topology.dial(*place);
+            if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
+                // It is only set here, once.
+                let _ = open.door.last_answer.set(answer);
+            }
+        }
+        self.tell_connections(Closing::Retire);
+    }
+
     /// Whether another process can go on with the connections; what is left of TLS without its session is of no use.
     pub(super) fn can_pass_connections(&self) -> bool {
         self.reception.tls.is_none() && self.reception.upstream.tls.is_none()

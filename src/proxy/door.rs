@@ -1,7 +1,7 @@
 //! What all connections that come through one listener share: who is behind it, and what their sessions need.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use super::hand_over::Leaving;
 use super::observations::Observations;
 use super::queries::Queries;
+use super::retirement::Bustle;
 use super::topology::Topology;
 use super::transactions::Transactions;
 use super::upstream::Address;
@@ -34,6 +35,9 @@ pub(super) struct Door<P> {
     /// Told when a server could not be reached.
     pub(super) hurry: Arc<Notify>,
     pub(super) leaving: Arc<Leaving>,
+    pub(super) bustle: Arc<Bustle>,
+    /// How the member answered a hello last; set before its connections retire.
+    pub(super) last_answer: OnceLock<Arc<[u8]>>,
 }
 
 /// Who answers.
@@ -52,6 +56,8 @@ pub(super) enum Closing {
     Open,
     /// It does not close: another process goes on with it, from between two messages.
     Pass,
+    /// It will: drivers are to choose its member no more.
+    Retire,
     /// As soon as this harms nobody.
     WhenIdle,
     /// Whatever is under way: the server will not answer.
@@ -114,6 +120,8 @@ impl<P> Door<P> {
             compressors: self.compressors.clone(),
             hurry: self.hurry.clone(),
             leaving: self.leaving.clone(),
+            bustle: self.bustle.clone(),
+            last_answer: OnceLock::new(),
         }
     }
 }

@@ -25,6 +25,7 @@ mod queries;
 mod recording;
 mod refusal;
 mod relay;
+mod retirement;
 mod server;
 mod session;
 mod socket;

@@ -56,6 +56,15 @@ impl OwedReplies {
         self.0.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
     }
 
+    /// What the next answer to the hello that is owed must refer to, and how it is to be compressed; `None` when
+    /// something else is owed first.
+    pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
+        match self.0.front()? {
+            Owed { request_id, treatment: Treatment::Hello(compressor) } => Some((*request_id, *compressor)),
+            _ => None,
+        }
+    }
+
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
         self.0.push_back(Owed { request_id, treatment });
     }
@@ -105,8 +114,10 @@ mod tests {
         let mut owed = OwedReplies::default();
         owed.push(1, Treatment::Forward);
         owed.push(2, HELLO);
+        assert_eq!(owed.awaited_hello(), None);
         assert_eq!(answer(&mut owed, 50, 1, false), Ok(Treatment::Forward));
         assert!(owed.only_hellos());
+        assert_eq!(owed.awaited_hello(), Some((2, None)));
         assert_eq!(answer(&mut owed, 51, 2, false), Ok(HELLO));
         assert_eq!(answer(&mut owed, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
     }
@@ -117,6 +128,7 @@ mod tests {
         owed.push(7, HELLO);
         assert_eq!(answer(&mut owed, 50, 7, true), Ok(HELLO));
         assert_eq!(answer(&mut owed, 51, 50, true), Ok(HELLO));
+        assert_eq!(owed.awaited_hello(), Some((51, None)));
         let wrong = ReplyOutOfOrder::NotTheHello { request_id: 51, response_to: 7 };
         assert_eq!(answer(&mut owed, 52, 7, false), Err(wrong));
         assert_eq!(answer(&mut owed, 52, 51, false), Ok(HELLO));

@@ -6,6 +6,7 @@
 //! Frames are told apart in [`super::sorting`], judged messages are carried out in [`super::judge`], a session's
 //! life is in [`super::session`].
 
+mod retirement;
 mod standing;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::retirement::Retirement;
 pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
@@ -26,6 +28,7 @@ use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
 use super::splitter::{Part, Splitter};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::{Header, OpCode, WireError};
@@ -63,9 +66,12 @@ pub(super) struct Relay<C, U, P> {
     pub(super) draining: bool,
     /// Stop between two messages: another process goes on.
     pub(super) passing: bool,
+    retirement: Retirement,
     activity: Activity,
     /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
+    /// Its last hello may be answered more than once.
+    streams: bool,
     /// The client has said hello, and anything else.
     greeted: bool,
     conversed: bool,
@@ -99,8 +105,10 @@ where
             local,
             draining: false,
             passing: false,
+            retirement: Retirement::default(),
             activity: Activity::default(),
             watched: false,
+            streams: false,
             greeted: false,
             conversed: false,
             stirred: false,
@@ -128,6 +136,7 @@ where
                 Err(end) => return Poll::Ready(Event::End(end)),
             };
             self.activity.moved |= !idle;
+            self.note_bustle(!idle);
             if self.is_settled()
                 && let Some(frame) = self.judged.take()
             {
@@ -295,6 +304,7 @@ where
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
         // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
         self.watched = awaits_news(&frame) || self.greeted && !self.conversed;
+        self.streams = streams(&frame);
         self.greeted = true;
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
@@ -362,6 +372,7 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
+                Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
                     let face = self.door.face(self.local);
                     let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -27,6 +27,7 @@ use super::monitor::Monitors;
 use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
+use super::retirement::{self, Bustle};
 use super::sockets::{BindError, Passed};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
@@ -63,6 +64,7 @@ pub struct Proxy<P> {
     transactions: Arc<Transactions>,
     hurry: Arc<Notify>,
     leaving: Arc<Leaving>,
+    bustle: Arc<Bustle>,
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
@@ -107,10 +109,12 @@ impl<P: Policy> Proxy<P> {
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
             leaving: Arc::default(),
+            bustle: Arc::default(),
+            last_answer: OnceLock::new(),
         };
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
         let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
-        let observations = door.observations.clone();
+        let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
         let rules = door.rules.clone();
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<Board>::default();
@@ -127,6 +131,7 @@ impl<P: Policy> Proxy<P> {
             transactions,
             hurry,
             leaving,
+            bustle,
             predecessor,
             drain_timeout,
             hand_over,
@@ -243,11 +248,14 @@ impl<P: Policy> Proxy<P> {
         tracing::info!("{count} connections were passed on");
     }
 
-    /// Waits for the transactions that are open, then for all connections to close.
+    /// Waits for the transactions that are open, then has drivers choose other members, and waits for all connections
+    /// to close.
     async fn drain(&self, sessions: &watch::Sender<()>, deadline: Instant) {
         if timeout_at(deadline, self.transactions.ended()).await.is_err() {
             tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
         }
+        self.deployment.retire();
+        let _ = timeout_at(deadline.min(Instant::now() + retirement::PATIENCE), self.bustle.calm()).await;
         self.deployment.tell_connections(Closing::WhenIdle);
         sessions.closed().await;
     }

@@ -24,6 +24,7 @@ pub(in crate::proxy) struct Standing {
     watched: bool,
     greeted: bool,
     conversed: bool,
+    streams: bool,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -52,6 +53,7 @@ where
             watched: self.watched,
             greeted: self.greeted,
             conversed: self.conversed,
+            streams: self.streams,
         };
         (self.client, self.upstream, standing)
     }
@@ -72,6 +74,7 @@ where
         relay.watched = standing.watched;
         relay.greeted = standing.greeted;
         relay.conversed = standing.conversed;
+        relay.streams = standing.streams;
         relay
     }
 }
