@@ -43,7 +43,7 @@ fn there_is_a_manual_page_for_every_subcommand() {
     assert!(subcommands.contains(&"serve"), "{help}");
     for name in subcommands {
         let page = std::fs::read_to_string(folder.path().join(format!("docward-{name}.1"))).unwrap();
-        assert!(page.contains(".SH OPTIONS"), "{name}");
+        assert!(page.contains(".SH OPTIONS") && page.contains(env!("CARGO_PKG_VERSION")), "{name}");
     }
 }
 
