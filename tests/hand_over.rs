@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
-use mongodb::error::{Error, ErrorKind};
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
@@ -72,13 +71,6 @@ impl Load {
     }
 }
 
-/// An operation that was about to take a connection from its pool when the monitor's was closed: the driver fails it
-/// before it is sent, and repeats it if it may. An update of many and what is in a transaction are left to the
-/// application, as at every restart of a server.
-fn unsent(error: Error) -> Result<(), Error> {
-    if matches!(*error.kind, ErrorKind::ConnectionPoolCleared { .. }) { Ok(()) } else { Err(error) }
-}
-
 /// A new connection for every operation, drivers with pools, transactions, and idle connections in between.
 fn load(address: &str, database: &str) -> Load {
     let mut load = Load::start();
@@ -93,19 +85,20 @@ fn load(address: &str, database: &str) -> Load {
     }
     for name in ["plain", "numbered", "slow"] {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let uri = format!("mongodb://{address}/?replicaSet=rs0&appName={name}");
+        let uri = format!("mongodb://{address}/?replicaSet=rs0&retryWrites=false&retryReads=false&appName={name}");
         let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
         let collection = client.database(database).collection::<Document>(name);
         load.add(move || {
             if name == "slow" {
                 std::thread::sleep(Duration::from_millis(350));
             }
-            let insert = async {
-                collection.insert_one(doc! {}).await?;
-                let update = doc! { "$inc": { "b": 1 } };
-                collection.update_many(doc! { "a": 1 }, update).await.map(|_| ()).or_else(unsent)
+            let work = async {
+                collection.insert_one(doc! { "a": 2 }).await?;
+                collection.update_many(doc! { "a": 1 }, doc! { "$inc": { "b": 1 } }).await?;
+                collection.delete_many(doc! { "a": 1 }).await?;
+                collection.count_documents(doc! { "a": 1 }).await
             };
-            runtime.block_on(insert).map_err(|error| format!("{name}: {error}"))
+            runtime.block_on(work).map(drop).map_err(|error| format!("{name}: {error}"))
         });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -123,7 +116,7 @@ fn load(address: &str, database: &str) -> Load {
             }
             session.commit_transaction().await
         };
-        runtime.block_on(transaction).or_else(unsent).map_err(|error| format!("transaction: {error}"))
+        runtime.block_on(transaction).map_err(|error| format!("transaction: {error}"))
     });
     load
 }

@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 use super::config::{ConfigFile, LimitKeys};
 use super::connection::{Connection, start};
 use super::listening::Listening;
-use super::reload::Reload;
+use super::reload::{Certificates, Part, Reload, Rules};
 use super::{EXIT_USAGE, fail, values};
 use crate::patterns::RuleSet;
-use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
+use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
@@ -80,9 +80,13 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             return fail(&refused, EXIT_USAGE);
         }
         raise_file_limit(config.limits.connections);
-        let rules = Arc::new(ArcSwap::new(rules));
-        let reload = Reload::new(connection, rules.clone());
-        match serve(config, rules, service, reload).await {
+        let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
+        let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
+        match certificates(&config, &service) {
+            Ok(certificates) => parts.extend(certificates),
+            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+        }
+        match serve(config, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -160,6 +164,26 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
     }
 }
 
+/// What handshakes are made with, on every side that speaks TLS.
+///
+/// # Errors
+/// Text for people: the service's connection string names files that cannot be used.
+fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<dyn Part>>> {
+    let mut parts: Vec<Box<dyn Part>> = Vec::new();
+    if let Some(tls) = &config.tls {
+        parts.push(Certificates::new("listeners", tls.clone(), || {}));
+    }
+    if let Some(tls) = &config.upstream.tls {
+        parts.push(Certificates::new("upstream", tls.clone(), || {}));
+    }
+    if let Some(files) = service.tls_files() {
+        // The driver reads them by itself, once; these only tell when they are other ones, and good.
+        let (tls, service) = (UpstreamTls::load(files).context("--service")?, service.clone());
+        parts.push(Certificates::new("service", Arc::new(tls), move || service.reconnect()));
+    }
+    Ok(parts)
+}
+
 /// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
 pub(super) fn raise_file_limit(connections: Option<usize>) {
     const OTHER_FILES: u64 = 100;
@@ -175,16 +199,12 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
     }
 }
 
-async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoService, reload: Reload) -> Result<()> {
+async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: Arc<MongoService>, reload: Reload) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let mut certificates_hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let service = Arc::new(service);
-    let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
-    let certificates = certificates.context("--service")?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
     announce(&proxy)?;
     let observer = proxy.observer();
@@ -207,7 +227,6 @@ async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: MongoServi
     tokio::select! {
         _ = serving => Ok(()),
         () = reload.keep(hang_up) => Ok(()),
-        () = certificates.follow(async || _ = certificates_hang_up.recv().await) => Ok(()),
         () = access::watch(&service, &rules) => Ok(()),
         () = reports => Ok(()),
     }

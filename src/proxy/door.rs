@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
+use super::hand_over::Leaving;
 use super::observations::Observations;
 use super::queries::Queries;
 use super::topology::Topology;
@@ -15,6 +16,9 @@ use crate::engine::Entrance;
 use crate::engine::handshake::Face;
 use crate::service::Service;
 use crate::wire::compressed::Method;
+
+/// What the query listener is for; no member's name is without a port.
+pub(super) const QUERIES: &str = "queries";
 
 /// One listener's view.
 pub(super) struct Door<P> {
@@ -29,6 +33,7 @@ pub(super) struct Door<P> {
     pub(super) compressors: Option<Arc<[Method]>>,
     /// Told when a server could not be reached.
     pub(super) hurry: Arc<Notify>,
+    pub(super) leaving: Arc<Leaving>,
 }
 
 /// Who answers.
@@ -40,11 +45,13 @@ pub(super) enum Behind {
     Queries(Arc<Queries>),
 }
 
-/// Whether a connection is to close; later ones are more urgent.
+/// What is to become of a connection; later ones are more urgent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closing {
     #[default]
     Open,
+    /// It does not close: another process goes on with it, from between two messages.
+    Pass,
     /// As soon as this harms nobody.
     WhenIdle,
     /// Whatever is under way: the server will not answer.
@@ -67,6 +74,14 @@ impl<P> Door<P> {
                 self.topology.dial(*place).map(way).into_iter().collect()
             }
             Behind::Queries(queries) => queries.ways(),
+        }
+    }
+
+    /// What the listener is for, whichever process it is in; `None`: its member is gone.
+    pub(super) fn purpose(&self) -> Option<String> {
+        match &self.behind {
+            Behind::Member { place, .. } => self.topology.name(*place),
+            Behind::Queries(_) => Some(QUERIES.to_owned()),
         }
     }
 
@@ -98,6 +113,7 @@ impl<P> Door<P> {
             transactions: self.transactions.clone(),
             compressors: self.compressors.clone(),
             hurry: self.hurry.clone(),
+            leaving: self.leaving.clone(),
         }
     }
 }

@@ -39,6 +39,6 @@ pub use observations::LiveRule;
 pub use policy::{Policy, RuleLabel, Steps};
 pub use recording::{RecordCounts, Recorder, Recording, Sink};
 pub use server::{Config, Observer, Proxy, StartError};
-pub use tls::{Certificates, ListenerFiles, ListenerTls, TlsError};
+pub use tls::{FromFiles, ListenerFiles, ListenerTls, Source, TlsError, UpstreamTls};
 pub use topology::{Advertised, Mapped};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

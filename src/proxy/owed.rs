@@ -5,12 +5,14 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
 /// What becomes of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Treatment {
     /// It streams through.
     Forward,
@@ -20,7 +22,7 @@ pub(super) enum Treatment {
     Convert(Option<Compressor>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
@@ -28,7 +30,7 @@ struct Owed {
 }
 
 /// Requests that have gone upstream and are not fully answered.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct OwedReplies(VecDeque<Owed>);
 
 /// The server sent what nobody can put in order.

@@ -6,6 +6,8 @@
 //! Frames are told apart in [`super::sorting`], judged messages are carried out in [`super::judge`], a session's
 //! life is in [`super::session`].
 
+mod standing;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
 use super::limits::Activity;
@@ -37,6 +40,8 @@ pub(super) enum Event {
     /// This message is to be judged; nothing is owed and nothing waits for the client.
     Judge(Vec<u8>),
     End(End),
+    /// It was to be passed on, and stands between two messages.
+    Stands,
 }
 
 /// Whether a step moved anything. `Idle` means that the task is registered to be woken.
@@ -56,6 +61,8 @@ pub(super) struct Relay<C, U, P> {
     local: IpAddr,
     /// Close as soon as this harms nobody.
     pub(super) draining: bool,
+    /// Stop between two messages: another process goes on.
+    pub(super) passing: bool,
     activity: Activity,
     /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
@@ -91,6 +98,7 @@ where
             upstream,
             local,
             draining: false,
+            passing: false,
             activity: Activity::default(),
             watched: false,
             greeted: false,
@@ -124,6 +132,9 @@ where
                 && let Some(frame) = self.judged.take()
             {
                 return Poll::Ready(Event::Judge(frame));
+            }
+            if idle && self.passing && self.stands() {
+                return Poll::Ready(Event::Stands);
             }
             // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
             // the news that it is to look again.
@@ -170,13 +181,7 @@ where
     /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
     /// never ends by itself.
     fn is_idle(&self) -> bool {
-        (self.owed.is_empty() || self.watched && self.owed.only_hellos())
-            && self.judged.is_none()
-            && self.unread.is_empty()
-            && self.requests.between_frames()
-            && self.replies.between_frames()
-            && self.to_client.is_empty()
-            && self.to_upstream.is_empty()
+        (self.owed.is_empty() || self.watched && self.owed.only_hellos()) && self.stands()
     }
 
     fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {

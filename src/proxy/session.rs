@@ -21,25 +21,29 @@ const QUIET: Duration = Duration::from_millis(1200);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
-/// nothing is under way for a while.
+/// nothing is under way for a while. When `closing` wants it to be passed on, the relay is given back, and both sides
+/// stay open.
 pub(super) async fn run<C, U, P>(
     mut relay: Relay<C, U, P>,
     mut closing: watch::Receiver<Closing>,
     mut patience: Patience,
-) where
+) -> Option<Relay<C, U, P>>
+where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,
 {
-    let mut awaited = Closing::WhenIdle;
+    let mut awaited = Closing::Pass;
     let end = loop {
         let event = tokio::select! {
             biased;
             event = poll_fn(|cx| relay.poll(cx)) => event,
             heard = hear(&mut closing, awaited), if awaited > Closing::Open => {
-                relay.draining = true;
+                relay.passing = heard == Some(Closing::Pass);
+                relay.draining = !relay.passing;
                 awaited = match heard {
                     Some(Closing::Now) => break End::Drained,
+                    Some(Closing::Pass) => Closing::WhenIdle,
                     Some(_) => Closing::Now,
                     None => Closing::Open,
                 };
@@ -60,6 +64,7 @@ pub(super) async fn run<C, U, P>(
         };
         match event {
             Event::End(end) => break end,
+            Event::Stands => return Some(relay),
             // Boxed: most sessions never judge, and their task should not be as large as a plan's.
             Event::Judge(frame) => {
                 if let Err(end) = Box::pin(relay.judge(frame)).await {
@@ -75,6 +80,7 @@ pub(super) async fn run<C, U, P>(
     }
     // Whoever does not take the last bytes in time loses them.
     let _ = Box::pin(timeout(GOODBYE, goodbye(&mut relay, &end))).await;
+    None
 }
 
 /// Waits for a word at least as urgent; `None`: the listener is gone, and nothing more will be heard.

@@ -131,6 +131,7 @@ where
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
         hurry: Arc::default(),
+        leaving: Arc::default(),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
