@@ -80,7 +80,8 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, effect: Effect, statements: u64) {
+    /// Counts statements.
+    pub fn add(&mut self, effect: Effect, statements: u64) {
         let count = self.of(effect);
         *count = count.saturating_add(statements);
     }

@@ -80,7 +80,7 @@ impl Findings {
         match config.map(ConfigFile::read).transpose() {
             Ok(settings) => {
                 let settings = settings.unwrap_or_default();
-                self.failed |= !certificates_load(&settings);
+                self.failed |= !(certificates_load(&settings) & admin_is_safe(&settings));
                 settings
             }
             Err(report) => {
@@ -154,4 +154,12 @@ fn certificates_load(config: &ConfigFile) -> bool {
         eprintln!("docward: tls: {error:#}");
     }
     loaded.is_ok()
+}
+
+fn admin_is_safe(config: &ConfigFile) -> bool {
+    let settings = config.admin.settings();
+    if let Err(error) = &settings {
+        eprintln!("docward: admin: {error:#}");
+    }
+    settings.is_ok()
 }

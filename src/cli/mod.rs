@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
+mod admin;
 mod audit;
 mod check;
 mod completions;

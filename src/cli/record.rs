@@ -83,7 +83,7 @@ async fn record(settings: ConfigFile, capture: File) -> Result<(Written, u64)> {
     });
     let recorder = Arc::new(ArcSwap::from_pointee(Recorder::new(sink.clone())));
     let proxy = Proxy::open(config, Vec::new(), recorder, Arc::new(service)).await?;
-    announce(&proxy)?;
+    announce(&proxy, None)?;
     let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),

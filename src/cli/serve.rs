@@ -16,11 +16,14 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::config::{ConfigFile, LimitKeys};
+use super::admin::Desk;
+use super::config::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{Connection, start};
 use super::listening::Listening;
 use super::reload::{Certificates, Part, Reload, Rules};
-use super::{EXIT_USAGE, fail, values};
+use super::values::{self, AdminAddress};
+use super::{EXIT_USAGE, fail};
+use crate::admin::{self, Admin};
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
@@ -49,7 +52,23 @@ pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
+    admin: AdminArguments,
+    #[command(flatten)]
     limits: LimitArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metrics, health and console")]
+struct AdminArguments {
+    /// Address for metrics, health and the console, by HTTP [default: none].
+    #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
+    admin: Option<AdminAddress>,
+    /// Token that whoever asks there must show; everybody here sees it in the list of processes.
+    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
+    admin_token: Option<String>,
+    /// File with that token; needed for an address that other machines reach.
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -72,7 +91,8 @@ struct LimitArguments {
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let connection = arguments.connection.clone();
     start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
-        let (config, service) = match configure(settings).await {
+        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
+        let (admin, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -86,7 +106,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
-        match serve(config, rules, service, Reload::new(parts)).await {
+        match serve(config, admin, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -95,9 +115,14 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listening, query_listen, drain_timeout, hand_over, connection, limits } = arguments;
+    let Arguments { listening, query_listen, drain_timeout, hand_over, connection, admin, limits } = arguments;
     let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
+        admin: AdminKeys {
+            address: admin.admin.or(file.admin.address),
+            token: admin.admin_token.or(file.admin.token),
+            token_file: admin.admin_token_file.or(file.admin.token_file),
+        },
         limits: LimitKeys {
             connections: limits.connections.or(file.limits.connections),
             connections_per_address: limits.connections_per_address.or(file.limits.connections_per_address),
@@ -199,15 +224,26 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
     }
 }
 
-async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: Arc<MongoService>, reload: Reload) -> Result<()> {
+async fn serve(
+    config: Config,
+    admin: Option<admin::Settings>,
+    rules: Arc<ArcSwap<RuleSet>>,
+    service: Arc<MongoService>,
+    reload: Reload,
+) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    // Who is to hand over still listens there.
+    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
+    let admin = admin.transpose().context("--admin")?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
-    announce(&proxy)?;
     let observer = proxy.observer();
+    let desk = || Desk { observer: observer.clone(), status: reload.status() };
+    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
+    announce(&proxy, admin.as_ref().map(Admin::address))?;
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -240,13 +276,16 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
 }
 
 /// One line for each listener: who waits for them knows that clients can come.
-pub(super) fn announce<P: Policy>(proxy: &Proxy<P>) -> Result<()> {
+pub(super) fn announce<P: Policy>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
         writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
     }
     if let Some(address) = proxy.query_address() {
         writeln!(stdout, "listening on {address} for queries").context("cannot print to stdout")?;
+    }
+    if let Some(address) = admin {
+        writeln!(stdout, "listening on {address} for administration").context("cannot print to stdout")?;
     }
     stdout.flush().context("cannot print to stdout")
 }

@@ -131,6 +131,18 @@ pub enum Mode {
     Disabled,
 }
 
+impl Mode {
+    /// The word rule files have for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
 /// What happens to a write that a rule cannot analyse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unguardable {
