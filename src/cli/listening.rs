@@ -8,6 +8,9 @@ use clap::Args;
 use super::config::{ConfigFile, TlsKeys};
 use super::values;
 
+/// Of the flags about TLS, in the help.
+const TLS: &str = "TLS";
+
 /// As typed.
 #[derive(Debug, Args)]
 pub(super) struct Listening {
@@ -23,16 +26,15 @@ pub(super) struct Listening {
 
 /// The listeners' side; the upstream's is in its connection string.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "TLS")]
 struct Tls {
     /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_certificate: Option<PathBuf>,
     /// PEM file with the certificate's private key [default: the certificate's file].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_key: Option<PathBuf>,
     /// PEM file of authorities; clients without a certificate signed by one of them are refused.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_client_ca: Option<PathBuf>,
 }
 

@@ -168,6 +168,14 @@ fn settings_that_make_no_sense_are_named() {
     check("queue: { lease: 5m, since: locked }", &["R0025 `locked`, `since` and `attempts` must be three fields"]);
     check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
     check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
+    check(
+        "deny: { operations: [updat, drop], when: { filter: empt } }",
+        &[
+            "R0012 an operation cannot be `updat`",
+            "R0012 an operation cannot be `drop`",
+            "R0012 `filter` cannot be `empt`",
+        ],
+    );
     check("deny: { operations: [remove] }", &["R0012 an operation cannot be `remove`"]);
     check(
         "deny: { operations: [delete], when: { filter: empty, multi: true } }",
