@@ -6,8 +6,9 @@
 //! - [`document`]: raw BSON, read and rewritten without decoding
 //! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `audit`: past traffic held against rules; pure
-//! - `service`, `proxy`, `cli`: the shell with sockets and clocks
+//! - `service`, `proxy`, `admin`, `cli`: the shell with sockets and clocks
 
+pub mod admin;
 pub mod audit;
 pub mod cli;
 pub mod command;

@@ -16,13 +16,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::certificates::Authority;
 use support::mongod::{Kind, Mongod};
-use support::process::{poll, repository};
+use support::process::{SOON, poll, repository};
 use support::proxy::{Builder, Docward};
 use support::raw;
 use tempfile::TempDir;
 
 const HOSTS: &[&str] = &["localhost", "127.0.0.1"];
-const SOON: Duration = Duration::from_secs(10);
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()

@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::values;
+use super::values::{self, AdminAddress};
+use crate::admin;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
 use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
 use crate::service::MongoService;
@@ -32,9 +33,18 @@ pub(super) struct ConfigFile {
     pub(super) service: Option<String>,
     /// The name server for mongodb+srv.
     pub(super) resolver: Option<SocketAddr>,
+    pub(super) admin: AdminKeys,
     pub(super) tls: TlsKeys,
     pub(super) limits: LimitKeys,
     pub(super) rules: Vec<PathBuf>,
+}
+
+/// `admin:`, `admin_token:`, `admin_token_file:`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct AdminKeys {
+    pub(super) address: Option<AdminAddress>,
+    pub(super) token: Option<String>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 /// `tls:`
@@ -97,11 +107,46 @@ impl ConfigFile {
             upstream: checked(reader, "upstream", values::connection_string),
             service: checked(reader, "service", values::connection_string),
             resolver: checked(reader, "resolver", values::address),
+            admin: AdminKeys {
+                address: checked(reader, "admin", values::admin_address),
+                token: checked(reader, "admin_token", values::token),
+                token_file: reader.text("admin_token_file").map(|path| folder.join(path.value)),
+            },
             tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
             rules: reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect(),
         }
     }
+}
+
+impl AdminKeys {
+    /// `None`: nothing is served there.
+    ///
+    /// # Errors
+    /// Text for people.
+    pub(super) fn settings(&self) -> Result<Option<admin::Settings>> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(_), Some(_)) => bail!("--admin-token and --admin-token-file contradict each other"),
+            (Some(token), None) => Some(token.clone()),
+            (None, Some(path)) => Some(read_token(path)?),
+            (None, None) => None,
+        };
+        let Some(AdminAddress { address, name }) = self.address.clone() else {
+            ensure!(token.is_none(), "--admin-token means nothing without --admin");
+            return Ok(None);
+        };
+        ensure!(
+            address.ip().is_loopback() || token.is_some(),
+            "--admin {address} can be reached from other machines: set --admin-token-file, or listen on 127.0.0.1"
+        );
+        Ok(Some(admin::Settings { address, name, token }))
+    }
+}
+
+fn read_token(path: &Path) -> Result<String> {
+    let flag = || format!("--admin-token-file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(flag)?;
+    values::token(text.trim()).map_err(anyhow::Error::msg).with_context(flag)
 }
 
 impl TlsKeys {
@@ -123,7 +168,7 @@ impl TlsKeys {
                 Ok(Some(ListenerFiles { certificate, key, client_ca }))
             }
             Self { certificate: None, key: None, client_ca: None } => Ok(None),
-            _ => anyhow::bail!("--tls-key and --tls-client-ca mean nothing without --tls-certificate"),
+            _ => bail!("--tls-key and --tls-client-ca mean nothing without --tls-certificate"),
         }
     }
 }
@@ -212,7 +257,8 @@ mod tests {
     fn keys_are_those_of_the_flags() {
         let file = parse(
             "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
-             limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n",
+             limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n\
+             admin: localhost:9216\nadmin_token_file: token\n",
         );
         let file = file.unwrap();
         assert_eq!(file.listen, "127.0.0.1:1".parse().ok());
@@ -220,6 +266,8 @@ mod tests {
         assert_eq!(file.limits.clone().settings().connections, Some(20_000));
         assert_eq!(file.limits.settings().idle_timeout, Some(Duration::from_secs(1800)));
         assert_eq!(file.tls.files().unwrap().unwrap().certificate, PathBuf::from("/a.pem"));
+        assert_eq!(file.admin.address.unwrap().name.as_deref(), Some("localhost"));
+        assert!(file.admin.token_file.unwrap().is_absolute());
         assert_eq!(parse("# nothing\n").unwrap(), ConfigFile::default());
     }
 

@@ -18,6 +18,7 @@ use super::{EXIT_USAGE, Format, fail, load_rules, words};
 use crate::document::CowDocument;
 use crate::engine::{Now, Observation, Outcome, Rehearsal, Said, rehearse, statements};
 use crate::patterns::RuleSet;
+use crate::rules::Report;
 use crate::shell::{self, Surroundings, extended_json};
 
 /// As typed.
@@ -59,20 +60,72 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         Ok(text) => text,
         Err(error) => return fail(&format!("the command cannot be read from stdin: {error}"), 1),
     };
-    let now = arguments.at.unwrap_or_else(milliseconds_now);
-    match shell::parse(&text, Surroundings { database: &arguments.db, now }) {
-        Ok(parsed) => {
-            explain(&arguments, &rules, Now { milliseconds: now }, parsed.commands);
+    let question = Question {
+        text: &text,
+        database: &arguments.db,
+        app: arguments.as_app.as_deref(),
+        user: arguments.as_user.as_deref(),
+        at: arguments.at.unwrap_or_else(milliseconds_now),
+    };
+    match (question.answer(&rules), arguments.format) {
+        (Ok(explained), Format::Text) => {
+            let coloured = std::io::stdout().is_terminal();
+            let texts = explained.iter().map(|one| one.to_text(&rules, question.database, coloured));
+            print!("{}", texts.collect::<Vec<_>>().join("\n"));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            let report = words::report(&error, "command", &text);
-            match arguments.format {
+        (Ok(explained), Format::Json) => {
+            println!("{:#}", to_json(&explained, &rules, question.database));
+            ExitCode::SUCCESS
+        }
+        (Err(report), format) => {
+            match format {
                 Format::Text => eprint!("{}", report.render(std::io::stderr().is_terminal())),
                 Format::Json => println!("{}", report.to_json()),
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// A command, and who sends it when.
+pub(super) struct Question<'q> {
+    /// In mongosh syntax or as Extended JSON.
+    pub(super) text: &'q str,
+    /// What `db` means in it.
+    pub(super) database: &'q str,
+    pub(super) app: Option<&'q str>,
+    /// "authDb.name"
+    pub(super) user: Option<&'q str>,
+    /// Milliseconds since 1970 UTC.
+    pub(super) at: i64,
+}
+
+impl Question<'_> {
+    /// What `--format json` prints.
+    ///
+    /// # Errors
+    /// The command cannot be read; what `--format json` prints then.
+    pub(super) fn answer_json(&self, rules: &RuleSet) -> Result<serde_json::Value, serde_json::Value> {
+        match self.answer(rules) {
+            Ok(explained) => Ok(to_json(&explained, rules, self.database)),
+            Err(report) => Err(report.to_json()),
+        }
+    }
+
+    fn answer(&self, rules: &RuleSet) -> Result<Vec<Explained>, Report> {
+        let surroundings = Surroundings { database: self.database, now: self.at };
+        let parsed =
+            shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
+        let rehearse = |command: &CowDocument<'static>| {
+            let mut session = words::session(self.app, self.user);
+            rehearse(command.as_document(), rules, Now { milliseconds: self.at }, &mut session)
+        };
+        let explained = parsed.commands.into_iter().map(|command| {
+            let statements = statements(command.as_document()).iter().map(rehearse).collect();
+            Explained { rehearsal: rehearse(&command), statements, command }
+        });
+        Ok(explained.collect())
     }
 }
 
@@ -92,7 +145,7 @@ fn read_stdin() -> std::io::Result<String> {
     Ok(text)
 }
 
-fn milliseconds_now() -> i64 {
+pub(super) fn milliseconds_now() -> i64 {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
@@ -102,7 +155,7 @@ fn time(text: &str) -> Result<i64, String> {
     parsed.map_err(|_| "write it as 2026-01-31T12:00:00Z".to_owned())
 }
 
-fn user(text: &str) -> Result<String, String> {
+pub(super) fn user(text: &str) -> Result<String, String> {
     let whole = text.split_once('.').is_some_and(|(database, user)| !database.is_empty() && !user.is_empty());
     if whole { Ok(text.to_owned()) } else { Err("write AUTHDB.USER, as admin.root".to_owned()) }
 }
@@ -113,28 +166,6 @@ struct Explained {
     rehearsal: Rehearsal,
     /// The same for each statement of a batch; empty where there is only one.
     statements: Vec<Rehearsal>,
-}
-
-fn explain(arguments: &Arguments, rules: &RuleSet, now: Now, commands: Vec<CowDocument<'static>>) {
-    let rehearse = |command: &CowDocument<'static>| {
-        let mut session = words::session(arguments.as_app.as_deref(), arguments.as_user.as_deref());
-        rehearse(command.as_document(), rules, now, &mut session)
-    };
-    let explained: Vec<Explained> = commands
-        .into_iter()
-        .map(|command| {
-            let statements = statements(command.as_document()).iter().map(rehearse).collect();
-            Explained { rehearsal: rehearse(&command), statements, command }
-        })
-        .collect();
-    match arguments.format {
-        Format::Text => {
-            let coloured = std::io::stdout().is_terminal();
-            let texts = explained.iter().map(|one| one.to_text(rules, &arguments.db, coloured));
-            print!("{}", texts.collect::<Vec<_>>().join("\n"));
-        }
-        Format::Json => println!("{:#}", to_json(&explained, rules, &arguments.db)),
-    }
 }
 
 impl Explained {

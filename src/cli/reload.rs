@@ -9,7 +9,7 @@ mod rules;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
@@ -41,15 +41,27 @@ pub(super) trait Part: Send {
 pub(super) struct Fingerprint(u64);
 
 /// What was loaded since the start, for whoever watches over it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Times that everything which was to be loaded could be.
     pub loaded: u64,
     /// Times that something could not.
     pub refused: u64,
+    /// When what is in force was loaded.
+    pub loaded_at: SystemTime,
+    /// When something was loaded last, whatever came of it.
+    pub tried_at: SystemTime,
     /// What is wrong with the files as they were loaded last: of rules, what `docward check` would print; `None`
     /// when all of them are in force.
     pub last_error: Option<String>,
+}
+
+impl Status {
+    /// Nothing was loaded since the start, which is now.
+    fn now() -> Self {
+        let now = SystemTime::now();
+        Self { loaded: 0, refused: 0, loaded_at: now, tried_at: now, last_error: None }
+    }
 }
 
 /// Loads anew what changes.
@@ -78,7 +90,8 @@ impl Fingerprint {
 
 impl Reload {
     pub(super) fn new(parts: Vec<Box<dyn Part>>) -> Self {
-        Self { parts: parts.into_iter().map(Followed::new).collect(), status: Arc::default() }
+        let status = Arc::new(ArcSwap::from_pointee(Status::now()));
+        Self { parts: parts.into_iter().map(Followed::new).collect(), status }
     }
 
     pub fn status(&self) -> Arc<ArcSwap<Status>> {
@@ -117,9 +130,12 @@ impl Reload {
         let went_well = !loads.contains(&false);
         let before = self.status.load();
         let errors: Vec<_> = self.parts.iter().filter_map(|followed| followed.error.as_deref()).collect();
+        let now = SystemTime::now();
         self.status.store(Arc::new(Status {
             loaded: before.loaded + u64::from(went_well),
             refused: before.refused + u64::from(!went_well),
+            loaded_at: if went_well { now } else { before.loaded_at },
+            tried_at: now,
             last_error: (!errors.is_empty()).then(|| errors.join("\n")),
         }));
     }

@@ -16,10 +16,14 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::config::{ConfigFile, LimitKeys, MemberEntry, TlsKeys};
+use super::admin::Desk;
+use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, start};
+use super::listening::Listening;
 use super::reload::{Certificates, Part, Reload, Rules};
-use super::{EXIT_USAGE, fail, values};
+use super::values::{self, AdminAddress};
+use super::{EXIT_USAGE, fail};
+use crate::admin::{self, Admin};
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
@@ -34,12 +38,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As typed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    listen: Option<SocketAddr>,
-    /// Host name that hello answers name instead of the address listened on.
-    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
-    advertise: Option<String>,
+    #[command(flatten)]
+    listening: Listening,
     /// Address of one member's listener, and what clients call it if that is something else; the member's name as
     /// rs.conf() shows it. Members that are not mentioned are hidden. May be given several times.
     #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
@@ -56,31 +56,23 @@ pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    tls: TlsArguments,
+    admin: AdminArguments,
     #[command(flatten)]
     limits: LimitArguments,
 }
 
-/// The listeners' side; the upstream's is in its connection string.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "TLS")]
-pub(super) struct TlsArguments {
-    /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
+#[command(next_help_heading = "Metrics, health and console")]
+struct AdminArguments {
+    /// Address for metrics, health and the console, by HTTP [default: none].
+    #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
+    admin: Option<AdminAddress>,
+    /// Token that whoever asks there must show; everybody here sees it in the list of processes.
+    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
+    admin_token: Option<String>,
+    /// File with that token; needed for an address that other machines reach.
     #[arg(long, value_name = "FILE")]
-    tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's private key [default: the certificate's file].
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// PEM file of authorities; clients without a certificate signed by one of them are refused.
-    #[arg(long, value_name = "FILE")]
-    tls_client_ca: Option<PathBuf>,
-}
-
-impl From<TlsArguments> for TlsKeys {
-    fn from(typed: TlsArguments) -> Self {
-        let TlsArguments { tls_certificate, tls_key, tls_client_ca } = typed;
-        Self { certificate: tls_certificate, key: tls_key, client_ca: tls_client_ca }
-    }
+    admin_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -103,7 +95,8 @@ struct LimitArguments {
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let connection = arguments.connection.clone();
     start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
-        let (config, service) = match configure(settings).await {
+        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
+        let (admin, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -117,7 +110,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
-        match serve(config, rules, service, Reload::new(parts)).await {
+        match serve(config, admin, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -126,17 +119,14 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listen, advertise, members, query_listen, drain_timeout, hand_over, connection, tls, limits } =
-        arguments;
-    let file = connection.settings()?;
+    let Arguments { listening, members, query_listen, drain_timeout, hand_over, connection, admin, limits } = arguments;
+    let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
-        listen: listen.or(file.listen),
-        advertise: advertise.or(file.advertise),
         members: if members.is_empty() { file.members } else { members.into_iter().collect() },
-        tls: TlsKeys {
-            certificate: tls.tls_certificate.or(file.tls.certificate),
-            key: tls.tls_key.or(file.tls.key),
-            client_ca: tls.tls_client_ca.or(file.tls.client_ca),
+        admin: AdminKeys {
+            address: admin.admin.or(file.admin.address),
+            token: admin.admin_token.or(file.admin.token),
+            token_file: admin.admin_token_file.or(file.admin.token_file),
         },
         limits: LimitKeys {
             connections: limits.connections.or(file.limits.connections),
@@ -239,15 +229,26 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
     }
 }
 
-async fn serve(config: Config, rules: Arc<ArcSwap<RuleSet>>, service: Arc<MongoService>, reload: Reload) -> Result<()> {
+async fn serve(
+    config: Config,
+    admin: Option<admin::Settings>,
+    rules: Arc<ArcSwap<RuleSet>>,
+    service: Arc<MongoService>,
+    reload: Reload,
+) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    // Who is to hand over still listens there.
+    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
+    let admin = admin.transpose().context("--admin")?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
-    announce(&proxy)?;
     let observer = proxy.observer();
+    let desk = || Desk { observer: observer.clone(), status: reload.status() };
+    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
+    announce(&proxy, admin.as_ref().map(Admin::address))?;
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -280,13 +281,16 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
 }
 
 /// One line for each listener: who waits for them knows that clients can come.
-pub(super) fn announce<P: Policy>(proxy: &Proxy<P>) -> Result<()> {
+pub(super) fn announce<P: Policy>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
         writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;
     }
     if let Some(address) = proxy.query_address() {
         writeln!(stdout, "listening on {address} for queries").context("cannot print to stdout")?;
+    }
+    if let Some(address) = admin {
+        writeln!(stdout, "listening on {address} for administration").context("cannot print to stdout")?;
     }
     stdout.flush().context("cannot print to stdout")
 }

@@ -9,11 +9,35 @@ use crate::proxy::Advertised;
 use crate::rules::parse_duration;
 use crate::service::connection;
 
+/// Shorter tokens could be guessed.
+const MIN_TOKEN_LENGTH: usize = 16;
+
 /// A socket address; a host name is looked up.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("write HOST:PORT, for example 127.0.0.1:27018 ({error})"))?;
     addresses.next().ok_or_else(|| "the name has no address; write an IP address instead".to_owned())
+}
+
+/// Where metrics, health and the console are, and the name it was given by, if it was one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AdminAddress {
+    pub(super) address: SocketAddr,
+    pub(super) name: Option<String>,
+}
+
+pub(super) fn admin_address(text: &str) -> Result<AdminAddress, String> {
+    let address = address(text)?;
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    let name = text.parse::<SocketAddr>().is_err().then(|| host.to_owned());
+    Ok(AdminAddress { address, name })
+}
+
+/// What who uses the admin address must know.
+pub(super) fn token(text: &str) -> Result<String, String> {
+    let fits = text.len() >= MIN_TOKEN_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let complaint = || format!("write at least {MIN_TOKEN_LENGTH} printable ASCII characters without spaces");
+    if fits { Ok(text.to_owned()) } else { Err(complaint()) }
 }
 
 /// The name that hello answers give.
@@ -70,6 +94,16 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_admin_address_keeps_its_name() {
+        let name = |text| admin_address(text).unwrap().name;
+        assert_eq!(name("localhost:9216").as_deref(), Some("localhost"));
+        assert_eq!((name("127.0.0.1:9216"), name("[::1]:9216")), (None, None));
+        assert!(admin_address("9216").is_err());
+        assert!(token("0123456789abcdef").is_ok());
+        assert!(token("short").is_err() && token("0123456789abcdef and more").is_err());
+    }
 
     #[test]
     fn a_member_has_a_listener_and_perhaps_a_name() {

@@ -44,6 +44,9 @@ pub struct Session {
     pub users: Option<Vec<(String, String)>>,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
+    /// The connection's number in its process, for logs.
+    #[serde(skip)]
+    pub connection: u64,
     /// Told by the listener, so it is not passed on to another process.
     #[serde(skip)]
     pub entrance: Entrance,

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -38,6 +39,8 @@ pub(super) struct Reception {
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
     pub(super) limits: Arc<Limits>,
+    /// Clients that came this far; numbers their connections.
+    pub(super) relayed: AtomicU64,
     /// Lines about clients that cannot come in.
     pub(super) refused: Throttle,
     /// Lines about clients whose member cannot be dialled.
@@ -76,7 +79,8 @@ pub(super) async fn receive<P: Policy>(
     {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
-        let session = Session { client: peer.to_string(), own, entrance, ..Session::default() };
+        let connection = reception.number();
+        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
         let mut relay = Relay::new(client, upstream, door, local, session);
         let parting = session::run(&mut relay, way.closing, patience).await;
@@ -99,6 +103,7 @@ pub(super) async fn resume<P: Policy>(
     let admission = reception.limits.admitted(peer.ip());
     let patience = Patience::new(&reception.limits.settings, Instant::now());
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
+    relay.session.connection = reception.number();
     let parting = session::run(&mut relay, closing, patience).await;
     leave(relay, parting, memo.server);
     drop((admission, alive));
@@ -119,7 +124,13 @@ fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, parting: Parting, server: A
 
 impl Reception {
     pub(super) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
-        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
+        let (refused, unreachable) = (Throttle::default(), Throttle::default());
+        Self { upstream, tls, limits, relayed: AtomicU64::new(0), refused, unreachable }
+    }
+
+    /// The next connection's.
+    fn number(&self) -> u64 {
+        1 + self.relayed.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,

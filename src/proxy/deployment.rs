@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::arrival::{self, Reception};
+use super::board::{Board, MemberStatus};
 use super::door::{Behind, Closing, Door, QUERIES};
 use super::hand_over::PassedConnection;
 use super::membership::{Membership, Sighting};
@@ -47,6 +48,7 @@ pub(super) struct Deployment<P> {
     pub(super) listening: Arc<Listening>,
     /// Members without a place that the log has named.
     hidden: HashSet<String>,
+    board: Arc<Board>,
 }
 
 /// A member's listener.
@@ -77,6 +79,7 @@ impl<P: Policy> Deployment<P> {
         door: Door<P>,
         reception: Arc<Reception>,
         queries: Arc<Queries>,
+        board: Arc<Board>,
         mut passed: Passed,
     ) -> Result<Self, BindError> {
         let mut this = Self {
@@ -90,6 +93,7 @@ impl<P: Policy> Deployment<P> {
             accepting: Vec::new(),
             listening: Arc::default(),
             hidden: HashSet::new(),
+            board,
         };
         this.open_members(&mut passed)?;
         if let Some(address) = config.query_listen {
@@ -104,6 +108,7 @@ impl<P: Policy> Deployment<P> {
             tracing::warn!("a socket on {address} was passed that nothing is to listen on; it is closed");
         }
         this.choose_for_queries();
+        this.tell();
         Ok(this)
     }
 
@@ -139,6 +144,7 @@ impl<P: Policy> Deployment<P> {
             self.follow(&members, alive);
         }
         self.choose_for_queries();
+        self.tell();
     }
 
     /// Accepts nobody any more. Unless another process goes on with the sockets, whoever waits in their queues is
@@ -284,6 +290,22 @@ impl<P: Policy> Deployment<P> {
             let chosen = self.membership.for_queries(&self.door.topology.members(), allowed);
             self.queries.follow(&chosen, |address| self.membership.answers(address));
         }
+    }
+
+    /// Puts on the board who is there and how they are.
+    fn tell(&self) {
+        let places = self.door.topology.places();
+        let members = self.membership.members().unwrap_or_else(|| self.door.topology.members());
+        let status = |member: &Member| {
+            let place = places.iter().find(|place| place.member.as_ref() == Some(member));
+            let advertised = place.and_then(|place| place.advertise.as_ref());
+            MemberStatus {
+                listener: place.map(|place| place.listen),
+                advertised: advertised.map(|advertised| advertised.host.clone()),
+                ..self.membership.status(member)
+            }
+        };
+        self.board.set_members(members.iter().map(status).collect());
     }
 
     fn is_taken(&self, address: SocketAddr) -> bool {

@@ -47,6 +47,17 @@ pub(super) enum Role {
     Other,
 }
 
+impl Role {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+            Self::Alone => "alone",
+            Self::Other => "other",
+        }
+    }
+}
+
 impl Hello {
     /// Asks the server who it is; with `topology_version`, when it has another or after `await_for`.
     ///

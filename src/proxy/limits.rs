@@ -73,6 +73,11 @@ impl Limits {
         Self { settings, ..Self::default() }
     }
 
+    /// The connections there are now.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// # Errors
     /// [`Full`].
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Full> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use super::board::MemberStatus;
 use super::hello::{Hello, Role};
 use super::monitor::{HEARTBEAT, ask_once};
 use super::topology::Member;
@@ -118,6 +119,22 @@ impl Membership {
     /// Whether a server answered when it was asked last.
     pub(super) fn answers(&self, address: &Address) -> bool {
         self.hello(address).is_some()
+    }
+
+    /// What is known of one of them, for people; where it is listened for is known elsewhere.
+    pub(super) fn status(&self, member: &Member) -> MemberStatus {
+        let sighting = self.seen.get(&member.dial);
+        let hello = sighting.and_then(|sighting| sighting.hello.as_ref());
+        let silent = || sighting.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
+        MemberStatus {
+            name: member.name.clone(),
+            address: member.dial.to_string(),
+            role: hello.map(|hello| hello.role.as_str()),
+            answers: hello.is_some(),
+            failure: hello.map_or_else(silent, |_| String::new()),
+            listener: None,
+            advertised: None,
+        }
     }
 
     /// How a server answered last, if it did.

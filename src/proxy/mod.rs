@@ -4,16 +4,20 @@
 //! Start reading at [`server`], then [`relay`] for a connection and [`deployment`] for listeners and members.
 
 mod arrival;
+mod board;
+mod decisions;
 mod deployment;
 mod door;
 mod end;
 mod hand_over;
 mod hello;
+mod history;
 mod judge;
 mod limits;
 mod membership;
 mod monitor;
 mod observations;
+mod observer;
 mod outbox;
 mod owed;
 mod policy;
@@ -34,12 +38,16 @@ mod topology;
 mod transactions;
 mod upstream;
 
+pub use board::{MemberStatus, Phase};
+pub use decisions::Decision;
 pub use deployment::Placement;
+pub use history::{History, MINUTES};
 pub use limits::LimitSettings;
 pub use observations::LiveRule;
-pub use policy::{Policy, RuleLabel, Steps};
+pub use observer::Observer;
+pub use policy::{Policy, RuleLabel, Steps, WrittenRule};
 pub use recording::{RecordCounts, Recorder, Recording, Sink};
-pub use server::{Config, Observer, Proxy, StartError};
+pub use server::{Config, Proxy, StartError};
 pub use tls::{FromFiles, ListenerFiles, ListenerTls, Source, TlsError, UpstreamTls};
 pub use topology::{Advertised, Mapped};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

@@ -1,25 +1,34 @@
-//! What rules said about statements, logged and counted. Names only: documents never reach the log.
+//! What rules said about statements: counted, and said on as decisions. Names only: documents never reach the log.
 //!
 //! Counts belong to a rule as it is written, by its name and a fingerprint of its text, so they outlive a reload; a
 //! rule that was changed begins anew. Of rules in shadow mode the shapes of commands are kept too: it is the
-//! report of `docward audit`, live.
+//! report of `docward audit`, live. Single decisions go on in [`super::decisions`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::policy::{Policy, RuleLabel};
+use tokio::sync::broadcast::Receiver;
+
+use super::decisions::{Decision, Tail};
+use super::history::History;
+use super::policy::{Policy, RuleLabel, WrittenRule};
+use super::throttle::Budget;
 use crate::audit::{Effect, Noted, RuleTally, shape_of_frame};
 use crate::engine::{Observation, Said, Session};
 
 /// Rules remembered that are no longer loaded; of more the oldest are forgotten.
 const MAX_RETIRED: usize = 1000;
+/// Decisions in a second that are said on, of one rule with one verdict, and of all.
+const SAID_OF_ONE: u32 = 10;
+const SAID_OF_ALL: u32 = 100;
 
 /// Counts per rule since each was first loaded.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     /// A plain mutex: held for one addition, and only by messages that a rule spoke about.
     kept: Mutex<Kept>,
+    tail: Tail,
 }
 
 #[derive(Debug, Default)]
@@ -29,44 +38,46 @@ struct Kept {
     /// Places of the set's rules in `rules`, by their numbers.
     current: Vec<usize>,
     rules: Vec<LiveRule>,
+    said: Budget,
 }
 
 /// What one rule has said since it was first loaded.
 #[derive(Debug, Clone)]
 pub struct LiveRule {
     pub label: RuleLabel,
+    /// As it is written; of a rule that is no longer loaded, as it was.
+    pub written: Arc<WrittenRule>,
     pub since: SystemTime,
     /// Whether it is in force now.
     pub loaded: bool,
     /// By what it said: "reject", "shadow-reject".
     pub verdicts: BTreeMap<&'static str, u64>,
+    /// When it last said anything.
+    pub last: Option<SystemTime>,
     /// With applications; with examples where it is only tried.
     pub tally: RuleTally,
+    pub history: History,
+    said: BTreeMap<&'static str, Budget>,
 }
 
 impl Observations {
     /// Counts what was said about `frame`, a whole message, by a plan of `policy`.
     pub(super) fn note<P: Policy>(&self, observations: Vec<Observation>, session: &Session, policy: &P, frame: &[u8]) {
         for observation in observations {
-            log(&observation, session);
             let tried = matches!(observation.said, Said::ShadowReject | Said::ShadowRewrite);
             let shape = tried.then(|| shape_of_frame(frame));
-            let noted = Noted {
-                effect: Effect::of(observation.said),
-                statements: observation.statements,
-                app: session.app_name.as_deref(),
-                namespace: &observation.namespace,
-                reason: &observation.reason,
-            };
-            let mut kept = self.lock();
-            kept.load(policy);
-            let Some(rule) = kept.rule_mut(observation.rule.index()) else { continue };
-            *rule.verdicts.entry(observation.said.as_str()).or_default() += observation.statements;
-            match shape {
-                Some(shape) => rule.tally.note(&noted, shape, || None),
-                None => rule.tally.count(&noted),
+            let said_on = self.lock().note(&observation, shape, session, policy);
+            if let Some(left_out) = said_on {
+                let decision = Decision::new(observation, session, frame, left_out);
+                decision.log();
+                self.tail.push(decision);
             }
         }
+    }
+
+    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some.
+    pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
+        self.tail.follow()
     }
 
     /// Every rule in the order of the files, then those that were loaded before.
@@ -86,6 +97,28 @@ impl Observations {
 }
 
 impl Kept {
+    /// Counts; `Some` when the decision is to be said on, with how many like it were not since the last one.
+    fn note<P: Policy>(
+        &mut self,
+        observation: &Observation,
+        shape: Option<String>,
+        session: &Session,
+        policy: &P,
+    ) -> Option<u64> {
+        let noted = Noted {
+            effect: Effect::of(observation.said),
+            statements: observation.statements,
+            app: session.app_name.as_deref(),
+            namespace: &observation.namespace,
+            reason: &observation.reason,
+        };
+        self.load(policy);
+        let place = *self.current.get(observation.rule.index())?;
+        let rule = self.rules.get_mut(place)?;
+        rule.note(&noted, observation.said.as_str(), shape);
+        rule.may_say(observation.said.as_str(), &mut self.said)
+    }
+
     /// Makes `policy` the set that numbers are about.
     fn load<P: Policy>(&mut self, policy: &P) {
         if self.version == Some(policy.version()) {
@@ -97,12 +130,13 @@ impl Kept {
             self.rules.iter().enumerate().map(|(place, rule)| (rule.label.clone(), place)).collect();
         self.rules.iter_mut().for_each(|rule| rule.loaded = false);
         self.current.clear();
-        for label in policy.labels() {
+        for (label, written) in policy.written() {
             let place = *places.entry(label.clone()).or_insert(self.rules.len());
-            if place == self.rules.len() {
-                self.rules.push(LiveRule::new(label));
+            let written = Arc::new(written);
+            match self.rules.get_mut(place) {
+                Some(rule) => (rule.loaded, rule.written) = (true, written),
+                None => self.rules.push(LiveRule::new(label, written)),
             }
-            self.rules.get_mut(place).into_iter().for_each(|rule| rule.loaded = true);
             self.current.push(place);
         }
     }
@@ -116,16 +150,46 @@ impl Kept {
             !forgotten
         });
     }
-
-    fn rule_mut(&mut self, number: usize) -> Option<&mut LiveRule> {
-        self.rules.get_mut(*self.current.get(number)?)
-    }
 }
 
 impl LiveRule {
-    fn new(label: RuleLabel) -> Self {
-        let since = SystemTime::now();
-        Self { label, since, loaded: true, verdicts: BTreeMap::new(), tally: RuleTally::default() }
+    fn new(label: RuleLabel, written: Arc<WrittenRule>) -> Self {
+        Self {
+            label,
+            written,
+            since: SystemTime::now(),
+            loaded: true,
+            verdicts: BTreeMap::new(),
+            last: None,
+            tally: RuleTally::default(),
+            history: History::default(),
+            said: BTreeMap::new(),
+        }
+    }
+
+    fn note(&mut self, noted: &Noted<'_>, verdict: &'static str, shape: Option<String>) {
+        let now = SystemTime::now();
+        let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        *self.verdicts.entry(verdict).or_default() += noted.statements;
+        self.last = Some(now);
+        self.history.add(minute, noted.effect, noted.statements);
+        match shape {
+            Some(shape) => self.tally.note(noted, shape, || None),
+            None => self.tally.count(noted),
+        }
+    }
+
+    /// `all` is what all rules may say together.
+    fn may_say(&mut self, verdict: &'static str, all: &mut Budget) -> Option<u64> {
+        let own = self.said.entry(verdict).or_default();
+        let left_out = own.take(SAID_OF_ONE)?;
+        match all.take(SAID_OF_ALL) {
+            Some(_) => Some(left_out),
+            None => {
+                own.leave_out(left_out + 1);
+                None
+            }
+        }
     }
 
     /// One line for each thing it said; for a rule that is tried also applications and examples.
@@ -149,30 +213,6 @@ impl LiveRule {
             let effect = example.effect.as_str();
             tracing::info!(rule, effect, statements, namespace, shape, app, reason, "what the rule would have done");
         }
-    }
-}
-
-/// Rewrites are a rule's daily work; what an application or a DBA has to look at stands out from them.
-fn log(observation: &Observation, session: &Session) {
-    macro_rules! line {
-        ($level:ident) => {
-            tracing::$level!(
-                rule = observation.rule_name,
-                pattern = observation.pattern,
-                namespace = observation.namespace,
-                verdict = observation.said.as_str(),
-                statements = observation.statements,
-                reason = observation.reason,
-                client = session.client,
-                app = session.app_name,
-                "rule spoke"
-            )
-        };
-    }
-    match observation.said {
-        Said::Rewrite => line!(debug),
-        Said::Allow | Said::Conflict | Said::ShadowRewrite | Said::ShadowReject => line!(info),
-        Said::Reject | Said::Warn | Said::ExceptRewrite | Said::ExceptReject => line!(warn),
     }
 }
 

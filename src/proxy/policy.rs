@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::engine::{self, Admission, Entrance, Input, Now, Observation, Session, Step, Triage};
 use crate::patterns::{Rule, RuleSet, reads};
 
@@ -30,17 +32,32 @@ pub trait Policy: Send + Sync + 'static {
     }
 
     /// The rules by their numbers, for counters that outlive the set.
-    fn labels(&self) -> Vec<RuleLabel> {
+    fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
         Vec::new()
     }
 }
 
-/// A rule as it is written.
+/// Tells a rule from others and from what it was before it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RuleLabel {
     pub name: String,
     /// Of its text, see [`RuleSet::fingerprint`](crate::rules::RuleSet::rule_fingerprint).
     pub fingerprint: u64,
+}
+
+/// A rule as it is written, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WrittenRule {
+    pub pattern: &'static str,
+    /// "enforce", "shadow", "disabled".
+    pub mode: &'static str,
+    pub namespaces: Vec<String>,
+    pub why: Option<String>,
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// The rule's lines of its file.
+    pub source: String,
 }
 
 /// See [`engine::Plan`].
@@ -82,9 +99,21 @@ impl Policy for RuleSet {
         self.hash().0
     }
 
-    fn labels(&self) -> Vec<RuleLabel> {
+    fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
         let label = |rule: &Rule| RuleLabel { name: rule.name.value.clone(), fingerprint: self.rule_fingerprint(rule) };
-        self.rules().iter().map(label).collect()
+        self.rules().iter().map(|rule| (label(rule), written(self, rule))).collect()
+    }
+}
+
+fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
+    WrittenRule {
+        pattern: rule.pattern.name(),
+        mode: rule.mode.as_str(),
+        namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),
+        why: rule.why.clone(),
+        file: rule.location.file.to_string(),
+        line: rule.location.line,
+        source: rules.rule_text(rule),
     }
 }
 

@@ -17,13 +17,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::arrival::{self, Reception};
+use super::board::{Board, Phase};
 use super::deployment::{Alive, Deployment, Placement};
 use super::door::{Behind, Closing, Door};
 use super::hand_over::{self, Leaving, PassedConnection, Predecessor, Successor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
 use super::monitor::Monitors;
-use super::observations::{LiveRule, Observations};
+use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
 use super::retirement::{self, Bustle};
@@ -67,27 +68,7 @@ pub struct Proxy<P> {
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
-    observations: Arc<Observations>,
-    rules: Arc<ArcSwap<P>>,
-}
-
-/// Sees what rules have said so far.
-pub struct Observer<P> {
-    observations: Arc<Observations>,
-    rules: Arc<ArcSwap<P>>,
-}
-
-impl<P: Policy> Observer<P> {
-    /// Every rule, with what it has said since it was first loaded; reloads do not end a count.
-    #[must_use]
-    pub fn report(&self) -> Vec<LiveRule> {
-        self.observations.report(&**self.rules.load())
-    }
-
-    /// The same as log lines.
-    pub fn log(&self) {
-        self.report().iter().for_each(LiveRule::log);
-    }
+    observer: Arc<Observer<P>>,
 }
 
 /// Why nothing listens.
@@ -136,10 +117,13 @@ impl<P: Policy> Proxy<P> {
         let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
         let rules = door.rules.clone();
         let limits = Arc::new(Limits::new(config.limits.clone()));
+        let board = Arc::<Board>::default();
         let upstream = Arc::new(config.upstream.clone());
-        let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits));
+        let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits.clone()));
         let membership = Membership::discover(upstream).await;
-        let deployment = Deployment::open(&config, membership, door, reception, queries, sockets)?;
+        let deployment = Deployment::open(&config, membership, door, reception, queries, board.clone(), sockets)?;
+        let query_address = deployment.query_address();
+        let observer = Observer { observations, rules, board, limits, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,
@@ -151,8 +135,7 @@ impl<P: Policy> Proxy<P> {
             predecessor,
             drain_timeout,
             hand_over,
-            observations,
-            rules,
+            observer: Arc::new(observer),
         })
     }
 
@@ -161,9 +144,9 @@ impl<P: Policy> Proxy<P> {
         self.topology.listeners()
     }
 
-    /// What rules say while it serves.
-    pub fn observer(&self) -> Observer<P> {
-        Observer { observations: self.observations.clone(), rules: self.rules.clone() }
+    /// Sees what goes on while it serves.
+    pub fn observer(&self) -> Arc<Observer<P>> {
+        self.observer.clone()
     }
 
     /// The query listener's address.
@@ -179,7 +162,9 @@ impl<P: Policy> Proxy<P> {
         self.deployment.accept(&alive);
         // Without a predecessor the queue is at its end.
         let mut inherited = self.predecessor.take().map_or_else(|| mpsc::channel(1).1, Predecessor::release);
+        self.observer.board.set_phase(Phase::Serving);
         let successor = self.follow(shutdown, &mut inherited, &alive).await;
+        self.observer.board.set_phase(if successor.is_some() { Phase::HandedOver } else { Phase::Draining });
         ending();
         let deadline = Instant::now() + self.drain_timeout;
         self.deployment.stop_accepting(successor.is_some()).await;
@@ -202,7 +187,7 @@ impl<P: Policy> Proxy<P> {
             let left = sessions.receiver_count();
             tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
         }
-        Observer { observations: self.observations, rules: self.rules }.log();
+        self.observer.log();
     }
 
     /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.

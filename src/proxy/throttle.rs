@@ -1,30 +1,46 @@
-//! Log lines that somebody outside can cause at will: at most one a second, which says how many were left out.
+//! Log lines that somebody outside can cause at will: at most so many a second, and the next one says how many were
+//! left out.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// One kind of line.
+/// One kind of line, of which one a second is written.
 #[derive(Debug, Default)]
-pub(super) struct Throttle(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    last: Option<Instant>,
-    left_out: u64,
-}
+pub(super) struct Throttle(Mutex<Budget>);
 
 impl Throttle {
     /// `Some` when the line is to be written, with how many were not since the last one.
     pub(super) fn line(&self) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.last.is_some_and(|last| last.elapsed() < PAUSE) {
-            state.left_out += 1;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(1)
+    }
+}
+
+/// What may be said within a second.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Budget {
+    second: Option<Instant>,
+    said: u32,
+    left_out: u64,
+}
+
+impl Budget {
+    /// `Some` for the first `limit` in a second, with how many were left out since the last one.
+    pub(super) fn take(&mut self, limit: u32) -> Option<u64> {
+        if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
+            self.second = Some(Instant::now());
+            self.said = 0;
+        }
+        if self.said >= limit {
+            self.left_out += 1;
             return None;
         }
-        state.last = Some(Instant::now());
-        Some(std::mem::take(&mut state.left_out))
+        self.said += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+
+    /// Counts what was left out for another reason.
+    pub(super) fn leave_out(&mut self, count: u64) {
+        self.left_out += count;
     }
 }
 
@@ -34,10 +50,10 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_counted() {
-        let throttle = Throttle::default();
-        let lines: Vec<_> = (0..4).map(|_| throttle.line()).collect();
-        assert_eq!(lines, [Some(0), None, None, None]);
-        throttle.0.lock().unwrap().last = None;
-        assert_eq!(throttle.line(), Some(3));
+        let mut budget = Budget::default();
+        let lines: Vec<_> = (0..5).map(|_| budget.take(2)).collect();
+        assert_eq!(lines, [Some(0), Some(0), None, None, None]);
+        budget.second = None;
+        assert_eq!([budget.take(2), budget.take(2)], [Some(3), Some(0)]);
     }
 }

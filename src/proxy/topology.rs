@@ -104,6 +104,10 @@ impl Topology {
         places.iter().filter(|place| place.member.is_some()).map(|place| place.listen).collect()
     }
 
+    pub(super) fn places(&self) -> Arc<Vec<Place>> {
+        self.places.load_full()
+    }
+
     pub(super) fn members(&self) -> Vec<Member> {
         self.places.load().iter().filter_map(|place| place.member.clone()).collect()
     }

@@ -53,7 +53,8 @@ impl<P: Pattern> RuleSet<P> {
 
     /// The same, with the mistakes already made in reading the files.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
-        let rules = envelope::read(&sources, &mut found);
+        let envelope::Read { rules, names } = envelope::read(&sources, &mut found);
+        conflict::check_names(&names, &mut found);
         conflict::check(&rules, &mut found);
         if !found.iter().any(|one| one.severity == Severity::Error) {
             oversight::check(&rules, &mut found);
@@ -146,21 +147,32 @@ impl<P> RuleSet<P> {
     /// where it stands.
     #[must_use]
     pub fn rule_fingerprint(&self, rule: &Rule<P>) -> u64 {
-        let Some(file) = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file) else {
-            return 0;
-        };
-        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
-        let first = rule.location.line.saturating_sub(1) as usize;
-        let end = following.map_or(usize::MAX, |next| next.location.line.saturating_sub(1) as usize);
-        let lines = self.sources.text(file).lines().skip(first).take(end.saturating_sub(first));
-        let said =
-            lines.map(str::trim_end).filter(|line| !matches!(line.trim_start().chars().next(), None | Some('#')));
+        let said = self
+            .rule_lines(rule)
+            .map(str::trim_end)
+            .filter(|line| !matches!(line.trim_start().chars().next(), None | Some('#')));
         let mut hash = Fnv::new();
         said.for_each(|line| {
             hash.add(line.as_bytes());
             hash.add(b"\n");
         });
         hash.0
+    }
+
+    /// The rule as it is written, up to where the next one begins.
+    #[must_use]
+    pub fn rule_text(&self, rule: &Rule<P>) -> String {
+        let text: String = self.rule_lines(rule).flat_map(|line| [line, "\n"]).collect();
+        text.trim_end().to_owned()
+    }
+
+    fn rule_lines(&self, rule: &Rule<P>) -> impl Iterator<Item = &str> {
+        let file = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file);
+        let text = file.map_or("", |file| self.sources.text(file));
+        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
+        let first = rule.location.line.saturating_sub(1) as usize;
+        let end = following.map_or(usize::MAX, |next| next.location.line.saturating_sub(1) as usize);
+        text.lines().skip(first).take(end.saturating_sub(first))
     }
 
     /// What somebody should look at although the rules load; usually empty.

@@ -10,6 +10,7 @@ mod allocator;
 pub mod connection;
 pub mod copies;
 pub mod inspection;
+mod listing;
 mod mongo;
 mod srv;
 pub mod stamps;

@@ -10,6 +10,7 @@
 pub mod certificates;
 pub mod driver;
 pub mod frame;
+pub mod http;
 pub mod mongod;
 pub mod names;
 pub mod process;

@@ -12,6 +12,15 @@ use tempfile::TempDir;
 use super::mongod::Mongod;
 use super::process::{Guarded, Lines, PATIENCE};
 
+/// For tests that only need some rule: documents in any collection `orders` are replaced with a guard, or not at all.
+pub const ORDERS_GUARDED: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject, guard: version }
+"#;
+
 /// A running docward; dropped, it is killed.
 pub struct Docward {
     process: Guarded,
@@ -19,6 +28,7 @@ pub struct Docward {
     log: Lines,
     addresses: Vec<String>,
     query_address: Option<String>,
+    admin_address: Option<String>,
 }
 
 /// How to start a docward.
@@ -71,6 +81,11 @@ impl Docward {
     /// `HOST:PORT` of the query listener; panics without one.
     pub fn query_address(&self) -> String {
         self.query_address.clone().expect("this docward has no query listener")
+    }
+
+    /// `HOST:PORT` of metrics, health and console; panics without one.
+    pub fn admin_address(&self) -> String {
+        self.admin_address.clone().expect("this docward has no admin address")
     }
 
     /// The connection string an application would use: only an address.
@@ -215,6 +230,13 @@ impl Builder {
         self
     }
 
+    /// Metrics, health and console at a free port of 127.0.0.1.
+    #[must_use]
+    pub fn admin(mut self) -> Builder {
+        self.listeners += 1;
+        self.argument("--admin").argument("127.0.0.1:0")
+    }
+
     /// How many files and connections it may have open.
     #[must_use]
     pub fn file_limit(mut self, count: u32) -> Builder {
@@ -242,13 +264,16 @@ impl Builder {
             log.wait_for("\0", 1, PATIENCE); // no line has it: waits for the end of the log
             return Err(log.all().join("\n"));
         }
-        let queries = " for queries";
-        let address = |line: &String| line.replacen(prefix, "", 1).replacen(queries, "", 1).trim().to_owned();
-        let (query_lines, lines): (Vec<String>, Vec<String>) =
-            lines.into_iter().partition(|line| line.ends_with(queries));
-        let query_address = query_lines.first().map(address);
-        let addresses = lines.iter().map(address).collect();
-        Ok(Docward { process, folder: self.folder, log, addresses, query_address })
+        let (mut addresses, mut query_address, mut admin_address) = (Vec::new(), None, None);
+        for line in lines {
+            let rest = line.replacen(prefix, "", 1);
+            match rest.split_once(' ') {
+                None => addresses.push(rest),
+                Some((address, "for queries")) => query_address = Some(address.to_owned()),
+                Some((address, _)) => admin_address = Some(address.to_owned()),
+            }
+        }
+        Ok(Docward { process, folder: self.folder, log, addresses, query_address, admin_address })
     }
 
     fn command(&self) -> Command {

@@ -1,0 +1,73 @@
+//! Who may ask, and what every answer says to browsers.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{StatusCode, uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::Sources;
+use super::routes::is_open;
+
+/// What an answer says that says nothing else: it is never kept, never framed, and nothing in it runs.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (CACHE_CONTROL, "no-store"),
+    (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    (REFERRER_POLICY, "no-referrer"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Every request comes through here.
+pub(super) async fn guard(State(sources): State<Sources>, request: Request, next: Next) -> Response {
+    let mut response = match refused(&sources, &request) {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refused(sources: &Sources, request: &Request) -> Option<Response> {
+    let settings = &sources.settings;
+    // A page of any site can have a name that leads here (DNS rebinding), and read what no token protects.
+    if settings.address.ip().is_loopback() && !is_our_name(request.headers(), settings.name.as_deref()) {
+        let text = "this address is called localhost, 127.0.0.1, [::1], or as `admin` names it; Host says otherwise";
+        return Some(error(StatusCode::MISDIRECTED_REQUEST, text));
+    }
+    if !is_open(request.uri().path()) && !settings.is_token(shown_token(request.headers())) {
+        let mut response = error(StatusCode::UNAUTHORIZED, "show the token of --admin-token: Authorization: Bearer …");
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return Some(response);
+    }
+    None
+}
+
+fn is_our_name(headers: &HeaderMap, name: Option<&str>) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
+    let Ok(host) = host.parse::<uri::Authority>() else { return false };
+    let ours = ["localhost", "127.0.0.1", "[::1]"].into_iter().chain(name);
+    ours.into_iter().any(|ours| host.host().eq_ignore_ascii_case(ours))
+}
+
+fn shown_token(headers: &HeaderMap) -> &[u8] {
+    let shown = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+    shown
+        .split_at_checked("Bearer ".len())
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
+        .map_or(&[], |(_, token)| token)
+}
+
+/// `{"error": …}`
+pub(super) fn error(status: StatusCode, text: &str) -> Response {
+    (status, Json(json!({"error": text}))).into_response()
+}

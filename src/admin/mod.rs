@@ -1,0 +1,85 @@
+//! The admin address: health, metrics, and what the console shows, by HTTP.
+//!
+//! It reads only. It runs on a thread of its own, so that whoever asks, however often, takes nothing from the
+//! connections but a share of a processor. Start reading at [`server`]; who may ask is decided in [`guard`], what
+//! there is to ask for is listed in [`routes`].
+
+mod decisions;
+mod explain;
+mod guard;
+mod health;
+mod routes;
+mod rules;
+mod server;
+mod settings;
+mod status;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+pub use explain::Asked;
+pub use server::{Admin, Listener};
+pub use settings::Settings;
+
+use crate::patterns::RuleSet;
+use crate::proxy::Observer;
+
+/// What is told here and known above.
+pub trait Desk: Send + Sync + 'static {
+    fn loads(&self) -> Loads;
+
+    /// What rules make of a command, as `docward explain --format json` prints it.
+    ///
+    /// # Errors
+    /// The command cannot be read; a list of diagnostics.
+    fn explain(&self, asked: &Asked) -> Result<Value, Value>;
+}
+
+/// What loading rules and certificates anew came to.
+#[derive(Debug, Clone)]
+pub struct Loads {
+    /// Since the start, which is not counted.
+    pub loaded: u64,
+    pub refused: u64,
+    /// When what is in force was loaded.
+    pub loaded_at: SystemTime,
+    /// When something was loaded last, whatever came of it.
+    pub tried_at: SystemTime,
+    /// What is wrong with what was refused last; `None` when the last load went well.
+    pub last_error: Option<String>,
+}
+
+/// What all answers are made from.
+#[derive(Clone)]
+struct Sources {
+    observer: Arc<Observer<RuleSet>>,
+    desk: Arc<dyn Desk>,
+    started: SystemTime,
+    settings: Arc<Settings>,
+    /// Places for those who look on.
+    onlookers: Arc<Semaphore>,
+    /// Turns of those who have something explained.
+    explaining: Arc<Semaphore>,
+}
+
+impl Sources {
+    fn new(settings: Settings, observer: Arc<Observer<RuleSet>>, desk: Arc<dyn Desk>) -> Self {
+        Self {
+            observer,
+            desk,
+            started: SystemTime::now(),
+            settings: Arc::new(settings),
+            onlookers: Arc::new(Semaphore::new(decisions::ONLOOKERS)),
+            explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
+        }
+    }
+}
+
+/// Milliseconds since 1970 UTC, as all times in answers are.
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,32 @@
+//! What can be asked for.
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+
+use super::guard::{error, guard};
+use super::{Sources, decisions, explain, health, rules, status};
+
+/// Bytes of a request's body: a long batch, pasted.
+const BODY_LENGTH: usize = 1 << 20;
+
+pub(super) fn router(sources: Sources) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/api/status", get(status::status))
+        .route("/api/rules", get(rules::rules))
+        .route("/api/decisions", get(decisions::follow))
+        .route("/api/explain", post(explain::explain))
+        .fallback(async || error(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "not by this method"))
+        .layer(DefaultBodyLimit::max(BODY_LENGTH))
+        .layer(middleware::from_fn_with_state(sources.clone(), guard))
+        .with_state(sources)
+}
+
+/// Whether a path is answered without a token: whoever keeps this process alive need not know one.
+pub(super) fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}

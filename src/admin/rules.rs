@@ -1,0 +1,56 @@
+//! Every rule with its text and what it has said, as JSON.
+
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::{Sources, milliseconds};
+use crate::audit::Counts;
+use crate::proxy::{LiveRule, MINUTES};
+
+/// Applications listed for one rule, the busiest first.
+const APPS: usize = 20;
+const MILLISECONDS_PER_MINUTE: u64 = 60_000;
+
+/// See docs/observability.md for its fields.
+pub(super) async fn rules(State(sources): State<Sources>) -> Json<Value> {
+    let report = sources.observer.report();
+    let now = milliseconds(SystemTime::now());
+    let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, now)).collect();
+    Json(json!({
+        "set": sources.observer.rules().hash().to_string(),
+        "now": now,
+        "minutes": MINUTES,
+        "rules": rules,
+    }))
+}
+
+fn to_json(rule: &LiveRule, now: u64) -> Value {
+    let minute = |(minute, counts): (u64, Counts)| with(json!({"at": minute * MILLISECONDS_PER_MINUTE}), counts);
+    let history: Vec<Value> = rule.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
+    let apps = rule.tally.apps();
+    let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
+    json!({
+        "name": rule.label.name,
+        "loaded": rule.loaded,
+        "written": *rule.written,
+        "since": milliseconds(rule.since),
+        "last": rule.last.map(milliseconds),
+        "verdicts": rule.verdicts,
+        "counts": rule.tally.counts,
+        "history": history,
+        "apps": listed,
+        "more_apps": apps.len().saturating_sub(APPS),
+        "examples": rule.tally.examples(),
+    })
+}
+
+/// The object with the counts among its fields.
+fn with(mut object: Value, counts: Counts) -> Value {
+    if let (Value::Object(fields), Ok(Value::Object(counts))) = (&mut object, serde_json::to_value(counts)) {
+        fields.extend(counts);
+    }
+    object
+}

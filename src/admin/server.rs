@@ -1,0 +1,151 @@
+//! The admin address's socket, thread and limits. What is answered is in [`super::routes`].
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::settings::Settings;
+use super::{Desk, Sources, routes};
+use crate::patterns::RuleSet;
+use crate::proxy::{Observer, Phase};
+
+/// Connections at a time; more wait to be accepted. A console has two, a scraper one.
+const CONNECTIONS: usize = 64;
+/// For the head of a request, and between two requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// After so long a connection is closed whatever it does, so that none is held for good; consoles come back.
+const LIFETIME: Duration = Duration::from_secs(600);
+/// Bytes of a request's head.
+const HEAD_LENGTH: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// Pause before what failed is tried again: accepting, or listening where a process still does that hands over.
+const AGAIN: Duration = Duration::from_millis(100);
+/// For answers that take long to make.
+const BLOCKING_THREADS: usize = 2;
+
+/// The admin address, taken.
+#[derive(Debug)]
+pub struct Listener {
+    settings: Settings,
+    /// `None`: the process that hands over still listens there.
+    socket: Option<std::net::TcpListener>,
+}
+
+/// Serves until it is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    _running: oneshot::Sender<()>,
+}
+
+impl Listener {
+    /// `patient`: another process may still listen there for a while.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn bind(settings: Settings, patient: bool) -> io::Result<Self> {
+        let socket = match std::net::TcpListener::bind(settings.address) {
+            Ok(socket) => {
+                socket.set_nonblocking(true)?;
+                Some(socket)
+            }
+            Err(error) if patient && error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", settings.address))),
+        };
+        Ok(Self { settings, socket })
+    }
+}
+
+impl Admin {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's, when there can be no more threads.
+    pub fn start(listener: Listener, observer: Arc<Observer<RuleSet>>, desk: Arc<dyn Desk>) -> io::Result<Self> {
+        let Listener { settings, socket } = listener;
+        let address = socket.as_ref().map_or(Ok(settings.address), std::net::TcpListener::local_addr)?;
+        let (running, dropped) = oneshot::channel();
+        let phase = observer.phase();
+        let router = routes::router(Sources::new(settings, observer, desk));
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build()?;
+        std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(address, socket, router) => {}
+                    () = handed_over(phase) => {}
+                    _ = dropped => {}
+                }
+            });
+        })?;
+        Ok(Self { address, _running: running })
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Whoever has taken over the listeners also takes this address.
+async fn handed_over(mut phase: watch::Receiver<Phase>) {
+    if phase.wait_for(|phase| *phase == Phase::HandedOver).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+async fn serve(address: SocketAddr, socket: Option<std::net::TcpListener>, router: Router) {
+    let listener = listen(address, socket).await;
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = connections.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    let _place = place;
+                    // Who does not end by then is cut off.
+                    let _ = timeout(LIFETIME, converse(stream, router)).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!("admin: cannot accept a connection: {error}");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> TcpListener {
+    if let Some(Ok(listener)) = socket.map(TcpListener::from_std) {
+        return listener;
+    }
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(_) => sleep(AGAIN).await,
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, router: Router) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(HEADERS)
+        .max_buf_size(HEAD_LENGTH)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!("admin: connection ended: {error}");
+    }
+}

@@ -1,0 +1,38 @@
+//! This process, its rules and its members, as JSON.
+
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::{Sources, health, milliseconds};
+
+/// See docs/observability.md for its fields.
+pub(super) async fn status(State(sources): State<Sources>) -> Json<Value> {
+    let (observer, loads) = (&sources.observer, sources.desk.loads());
+    let rules = observer.rules();
+    let reasons = health::reasons(&sources);
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now": milliseconds(SystemTime::now()),
+        "started": milliseconds(sources.started),
+        "phase": *observer.phase().borrow(),
+        "ready": reasons.is_empty(),
+        "reasons": reasons,
+        "set": {
+            "hash": rules.hash().to_string(),
+            "rules": rules.rules().len(),
+            "loaded_at": milliseconds(loads.loaded_at),
+        },
+        "reloads": {
+            "loaded": loads.loaded,
+            "refused": loads.refused,
+            "tried_at": milliseconds(loads.tried_at),
+            "last_error": loads.last_error,
+        },
+        "members": *observer.members(),
+        "query_listener": observer.query_address(),
+        "connections": { "open": observer.connections() },
+    }))
+}

@@ -1,0 +1,72 @@
+//! What can be seen of a running proxy from outside: counts, decisions, members, how far it has come. Copies are
+//! handed out, so that who looks never holds up a connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::watch;
+
+use super::board::{Board, MemberStatus, Phase};
+use super::decisions::Decision;
+use super::limits::Limits;
+use super::observations::{LiveRule, Observations};
+use super::policy::Policy;
+
+/// Sees what goes on in a [`Proxy`](super::Proxy), as long as it likes.
+pub struct Observer<P> {
+    pub(super) observations: Arc<Observations>,
+    pub(super) rules: Arc<ArcSwap<P>>,
+    pub(super) board: Arc<Board>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) query_address: Option<SocketAddr>,
+}
+
+impl<P: Policy> Observer<P> {
+    /// Every rule, with what it has said since it was first loaded; reloads do not end a count.
+    #[must_use]
+    pub fn report(&self) -> Vec<LiveRule> {
+        self.observations.report(&**self.rules.load())
+    }
+
+    /// The same as log lines.
+    pub fn log(&self) {
+        self.report().iter().for_each(LiveRule::log);
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Arc<P> {
+        self.rules.load_full()
+    }
+
+    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some, and is told.
+    #[must_use]
+    pub fn decisions(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
+        self.observations.follow()
+    }
+
+    /// The members, as far as they are known.
+    #[must_use]
+    pub fn members(&self) -> Arc<Vec<MemberStatus>> {
+        self.board.members()
+    }
+
+    #[must_use]
+    pub fn phase(&self) -> watch::Receiver<Phase> {
+        self.board.phase()
+    }
+
+    /// Clients' connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.limits.open()
+    }
+
+    /// The query listener's address.
+    #[must_use]
+    pub fn query_address(&self) -> Option<SocketAddr> {
+        self.query_address
+    }
+}

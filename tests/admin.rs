@@ -1,0 +1,331 @@
+//! The admin address: health, what the console shows, and who may ask.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use serde_json::{Value, json};
+use support::http::{Events, get, post, request};
+use support::mongod::{Kind, Mongod};
+use support::process::{PATIENCE, free_port, poll};
+use support::proxy::Docward;
+use support::raw::Client;
+
+const RULES: &str = r#"version: 1
+rules:
+  - name: whole
+    why: "It <b>erases</b> what it has not read."
+    namespace: "*.orders"
+    replacement: { unguarded: reject }
+
+  - name: tried   # not yet
+    namespace: "*.items"
+    mode: shadow
+    together: [a, b]
+"#;
+
+/// A replacement that the rule `whole` rejects, by a client that says who it is.
+fn replace(docward: &Docward) -> Document {
+    let mut client = Client::connect(&docward.address());
+    let hello = doc! { "hello": 1, "client": { "application": { "name": "shop\n\u{1b}[31m" }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "x" } } };
+    assert_eq!(client.command("admin", hello).get_f64("ok").ok(), Some(1.0));
+    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": "secret" }, "u": { "status": "secret" } }] };
+    client.command("shop", update)
+}
+
+fn rule<'a>(rules: &'a Value, name: &str) -> &'a Value {
+    rules["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap()
+}
+
+#[test]
+fn health_says_whether_clients_should_come() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let mut docward = Docward::before(&mongod.uri()).admin().start();
+    let admin = docward.admin_address();
+    assert_eq!(get(&admin, "/healthz").status, 200);
+    let ready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 200)).unwrap();
+    assert_eq!(ready.json(), json!({"ready": true, "reasons": []}));
+    drop(mongod);
+    let unready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
+    assert_eq!(unready.json()["reasons"][0]["code"], "upstream");
+    assert_eq!(get(&admin, "/healthz").status, 200);
+    let status = get(&admin, "/api/status").json();
+    assert_eq!(status["members"][0]["answers"], false);
+    assert_ne!(status["members"][0]["failure"], "");
+    assert!(docward.terminate().success());
+}
+
+#[test]
+fn a_drain_is_seen_until_it_is_over() {
+    let mongod = Mongod::shared();
+    let mut docward = Docward::before(&mongod.uri()).admin().start();
+    let admin = docward.admin_address();
+    let mut client = Client::connect(&docward.address());
+    let session = bson::Uuid::new();
+    let mut say = |mut command: Document, more: Document| {
+        command.extend(doc! { "lsid": { "id": session }, "txnNumber": 1_i64, "autocommit": false });
+        command.extend(more);
+        client.command(if command.contains_key("insert") { "drained" } else { "admin" }, command)
+    };
+    let begun = say(doc! { "insert": "c", "documents": [{ "a": 1 }] }, doc! { "startTransaction": true });
+    assert_eq!(begun.get_f64("ok").ok(), Some(1.0), "{begun}");
+    docward.signal("TERM");
+    let unready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
+    assert_eq!(unready.json()["reasons"][0]["code"], "draining");
+    assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
+    assert_eq!(say(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
+    assert!(docward.wait().success());
+}
+
+#[test]
+fn rules_are_shown_with_what_they_said_and_retired_ones_too() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    for _ in 0..3 {
+        assert!(replace(&docward).contains_key("writeErrors"));
+    }
+    let rules = get(&admin, "/api/rules").json();
+    let whole = rule(&rules, "whole");
+    assert_eq!((&whole["verdicts"], &whole["counts"]["rejected"]), (&json!({"reject": 3}), &json!(3)));
+    let written = &whole["written"];
+    assert_eq!(written["why"], "It <b>erases</b> what it has not read.");
+    assert_eq!(
+        (&written["line"], &written["mode"], &written["pattern"]),
+        (&3.into(), &"enforce".into(), &"replacement".into())
+    );
+    assert_eq!(written["source"], RULES.lines().skip(2).take(4).collect::<Vec<_>>().join("\n"));
+    assert!(written["file"].as_str().unwrap().ends_with("rules.yaml"));
+    let rejected: u64 =
+        whole["history"].as_array().unwrap().iter().map(|minute| minute["rejected"].as_u64().unwrap()).sum();
+    assert_eq!(rejected, 3);
+    assert_eq!(whole["apps"][0]["rejected"], 3);
+    assert!(whole["last"].as_u64() >= whole["since"].as_u64());
+    let tried = rule(&rules, "tried");
+    assert_eq!(
+        (&tried["written"]["mode"], &tried["last"], &tried["history"]),
+        (&"shadow".into(), &Value::Null, &json!([]))
+    );
+
+    let status = get(&admin, "/api/status").json();
+    assert_eq!((&status["set"]["hash"], &status["set"]["rules"]), (&rules["set"], &2.into()));
+    assert_eq!(status["members"][0]["listener"], docward.address());
+    docward.rewrite_rules("version: 2\n");
+    let status =
+        poll(PATIENCE, || Some(get(&admin, "/api/status").json()).filter(|status| status["reloads"]["refused"] == 1));
+    assert!(status.unwrap()["reloads"]["last_error"].as_str().unwrap().contains("rules.yaml:1:10"));
+    docward.rewrite_rules(&RULES.replace("reject", "merge"));
+    let changed = poll(PATIENCE, || Some(get(&admin, "/api/rules").json()).filter(|now| now["set"] != rules["set"]));
+    let changed = changed.unwrap();
+    let incarnations: Vec<_> =
+        changed["rules"].as_array().unwrap().iter().filter(|rule| rule["name"] == "whole").collect();
+    assert_eq!(
+        incarnations.iter().map(|rule| (&rule["loaded"], &rule["counts"]["rejected"])).collect::<Vec<_>>(),
+        [(&json!(true), &json!(0)), (&json!(false), &json!(3)),]
+    );
+    assert_eq!(incarnations[1]["written"]["source"], written["source"]);
+    assert_eq!(get(&admin, "/api/status").json()["reloads"]["last_error"], Value::Null);
+}
+
+#[test]
+fn decisions_are_told_as_they_are_made_without_values() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    let mut early = Events::open(&admin, "/api/decisions").unwrap();
+    replace(&docward);
+    let (event, decision) = early.next();
+    assert_eq!(event, "decision");
+    let expected = [
+        ("rule", "whole"),
+        ("pattern", "replacement"),
+        ("namespace", "shop.orders"),
+        ("verdict", "reject"),
+        ("shape", "replaceOne({_id}, {status})"),
+        ("app", "shop\n\u{1b}[31m"),
+    ];
+    for (field, value) in expected {
+        assert_eq!(decision[field], value, "{field}");
+    }
+    assert!(!decision.to_string().contains("secret"));
+    assert!(decision["connection"].as_u64() > Some(0) && decision["number"] == 1);
+    // Who comes later is told what was.
+    let mut late = Events::open(&admin, "/api/decisions").unwrap();
+    assert_eq!(late.next(), (event, decision));
+    replace(&docward);
+    assert_eq!(late.next(), early.next());
+    // The log has it too, on one line that moves no cursor.
+    let line = docward.wait_for_log("rule spoke");
+    assert!(line.contains("replaceOne({_id}, {status})") && line.contains(r"shop\n\u{1b}[31m"), "{line}");
+    assert!(!line.contains("secret") && !line.contains('\u{1b}'), "{line}");
+}
+
+/// A flood is a sample, and says how much it leaves out.
+#[test]
+fn a_flood_of_decisions_is_sampled_and_counted() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let mut events = Events::open(&docward.admin_address(), "/api/decisions").unwrap();
+    let mut client = Client::connect(&docward.address());
+    let began = Instant::now();
+    let mut sent = 0_u64;
+    while began.elapsed() < Duration::from_secs(2) || sent < 100 {
+        let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
+        assert!(client.command("shop", update).contains_key("writeErrors"));
+        sent += 1;
+    }
+    // The first of another second tells what was left out in the one before.
+    let told: Vec<u64> = (0..11).map(|_| events.next().1["left_out"].as_u64().unwrap()).collect();
+    assert_eq!(told[..10], [0; 10]);
+    assert!(told[10] > 0 && told[10] + 11 <= sent, "{told:?} of {sent}");
+    let rules = get(&docward.admin_address(), "/api/rules").json();
+    assert_eq!(rule(&rules, "whole")["verdicts"]["reject"], sent);
+}
+
+#[test]
+fn explain_says_what_the_command_line_says() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    let command = "db.orders.replaceOne({_id: 1}, {status: 'paid'})";
+    let asked = post(&admin, "/api/explain", &json!({"command": command, "database": "shop"}));
+    let rules = docward.rules_file();
+    let explain = |command: &str| {
+        let arguments = ["explain", "--format", "json", "--db", "shop", "--rules", rules.to_str().unwrap(), command];
+        let output = Command::new(env!("CARGO_BIN_EXE_docward")).args(arguments).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    assert_eq!((asked.status, asked.json()), (200, explain(command)));
+    assert_eq!(asked.json()["verdict"], "reject");
+    let wrong = post(&admin, "/api/explain", &json!({"command": "db.orders.replaceOne(", "database": "shop"}));
+    assert_eq!((wrong.status, wrong.json()), (422, explain("db.orders.replaceOne(")));
+    assert_eq!(wrong.json()[0]["line"], 1);
+    for (status, content_type, body) in [
+        (415, "text/plain", r#"{"command": "db.c.find()"}"#.to_owned()),
+        (422, "application/json", r#"{"command": "db.c.find()", "data": 1}"#.to_owned()),
+        (400, "application/json", "{".to_owned()),
+        (413, "application/json", format!(r#"{{"command": "{}"}}"#, "x".repeat(1 << 20))),
+    ] {
+        let answer =
+            request(&admin, "POST", "/api/explain", &[("Host", &admin), ("Content-Type", content_type)], &body);
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.json()["error"].is_string());
+    }
+    let deep = format!("db.c.insertOne({}1{})", "{a: ".repeat(20_000), "}".repeat(20_000));
+    assert_eq!(post(&admin, "/api/explain", &json!({"command": deep})).status, 422);
+    assert_eq!(get(&admin, "/healthz").status, 200);
+}
+
+#[test]
+fn who_may_ask_and_how() {
+    let docward = Docward::before(&Mongod::shared().uri()).admin().start();
+    let admin = docward.admin_address();
+    let port = admin.rsplit_once(':').unwrap().1;
+    for (host, status) in [
+        (format!("localhost:{port}"), 200),
+        ("LOCALHOST".to_owned(), 200),
+        (format!("[::1]:{port}"), 200),
+        (format!("rebound.example.com:{port}"), 421),
+        ("localhost.example.com".to_owned(), 421),
+        (String::new(), 421),
+    ] {
+        assert_eq!(request(&admin, "GET", "/api/status", &[("Host", &host)], "").status, status, "{host}");
+    }
+    let twice = [("Host", "localhost"), ("Host", "example.com")];
+    assert_ne!(request(&admin, "GET", "/api/status", &twice, "").status, 200);
+    for (method, path, status) in [
+        ("POST", "/api/status", 405),
+        ("GET", "/api/explain", 405),
+        ("DELETE", "/api/rules", 405),
+        ("GET", "/api", 404),
+    ] {
+        let answer = request(&admin, method, path, &[("Host", "localhost")], "");
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert!(answer.json()["error"].is_string());
+        for (name, value) in [
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(answer.header(name), Some(value), "{answer:?}");
+        }
+        assert!(answer.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    }
+    let long = "x".repeat(32 * 1024);
+    let answer = request(&admin, "GET", "/api/status", &[("Host", "localhost"), ("Cookie", &long)], "");
+    assert_eq!(answer.status, 431);
+}
+
+#[test]
+fn other_machines_need_the_token() {
+    let upstream = Mongod::shared().uri();
+    let everywhere = format!("0.0.0.0:{}", free_port());
+    let refused = Docward::before(&upstream).argument("--admin").argument(&everywhere).try_start();
+    assert!(refused.err().unwrap().contains("set --admin-token-file"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "short\n").unwrap();
+    let with_file = |address: &str| {
+        let flags = Docward::before(&upstream).argument("--admin").argument(address);
+        flags.argument("--admin-token-file").argument(file.to_str().unwrap())
+    };
+    assert!(with_file(&everywhere).try_start().err().unwrap().contains("at least 16"));
+    std::fs::write(&file, "0123456789abcdef\n").unwrap();
+    let docward = with_file(&everywhere).listeners(2).start();
+    let admin = everywhere.replace("0.0.0.0", "127.0.0.1");
+    for (token, status) in [
+        (None, 401),
+        (Some("Bearer 0123456789abcde"), 401),
+        (Some("Bearer 0123456789abcdef0"), 401),
+        (Some("Basic 0123456789abcdef"), 401),
+        (Some("Bearer 0123456789abcdef"), 200),
+        (Some("bearer 0123456789abcdef"), 200),
+    ] {
+        let authorization = token.map(|token| ("Authorization", token));
+        let headers: Vec<_> = [("Host", "docward.example.com")].into_iter().chain(authorization).collect();
+        for path in ["/api/status", "/api/rules"] {
+            assert_eq!(request(&admin, "GET", path, &headers, "").status, status, "{token:?}");
+        }
+        assert_eq!(request(&admin, "GET", "/healthz", &headers, "").status, 200);
+    }
+    assert!(!docward.log().join("\n").contains("0123456789abcdef"));
+}
+
+#[test]
+fn who_holds_connections_holds_up_nobody() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    let onlookers: Vec<Events> = (0..16).map(|_| Events::open(&admin, "/api/decisions").unwrap()).collect();
+    assert_eq!(Events::open(&admin, "/api/decisions").err(), Some(503));
+    assert_eq!(get(&admin, "/healthz").status, 200);
+    // More than there are places, and none of them says a word: clients feel nothing.
+    let idle: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&admin).unwrap()).collect();
+    assert!(replace(&docward).contains_key("writeErrors"));
+    drop((idle, onlookers));
+    assert_eq!(get(&admin, "/healthz").status, 200);
+    let again = poll(Duration::from_secs(30), || Events::open(&admin, "/api/decisions").ok());
+    assert!(again.is_some(), "places are free again");
+}
+
+#[test]
+fn a_process_that_takes_over_takes_the_admin_address_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("hand-over");
+    let (listen, admin) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+    let start = || {
+        let flags = Docward::before(&Mongod::shared().uri()).listen(&listen).listeners(2);
+        flags.argument("--hand-over").argument(socket.to_str().unwrap()).argument("--admin").argument(&admin).start()
+    };
+    let mut first = start();
+    let started = get(&admin, "/api/status").json()["started"].as_u64().unwrap();
+    let _second = start();
+    let taken = poll(PATIENCE, || {
+        let status = std::net::TcpStream::connect(&admin).ok().map(|_| get(&admin, "/api/status").json())?;
+        (status["started"].as_u64().unwrap() > started && status["ready"] == true).then_some(())
+    });
+    assert!(taken.is_some());
+    assert!(first.wait().success());
+}

@@ -1,0 +1,107 @@
+//! A bare HTTP client: one request on one connection, sent as it is written. Speaks HTTP/1.0, so that an answer's
+//! body is what comes until the connection's end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long an answer may take before a test fails.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// GET with a browser's `Host`.
+pub fn get(address: &str, path: &str) -> Answer {
+    request(address, "GET", path, &[("Host", address)], "")
+}
+
+/// POST of JSON.
+pub fn post(address: &str, path: &str, body: &Value) -> Answer {
+    request(address, "POST", path, &[("Host", address), ("Content-Type", "application/json")], &body.to_string())
+}
+
+pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut answer = send(address, method, path, headers, body);
+    let (status, headers) = read_head(&mut answer);
+    let mut body = String::new();
+    answer.read_to_string(&mut body).unwrap();
+    Answer { status, headers, body }
+}
+
+fn send(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
+    // Who refuses a request may close before it has read all of it.
+    let _ = stream.write_all((head + body).as_bytes());
+    BufReader::new(stream)
+}
+
+fn read_head(answer: &mut BufReader<TcpStream>) -> (u16, Vec<(String, String)>) {
+    let mut line = String::new();
+    answer.read_line(&mut line).unwrap();
+    let status = line.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {line:?}")).parse().unwrap();
+    let lines = answer.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+    let headers = lines.map(|line| {
+        let (name, value) = line.split_once(':').unwrap();
+        (name.to_ascii_lowercase(), value.trim().to_owned())
+    });
+    (status, headers.collect())
+}
+
+/// Server-sent events, as they come.
+pub struct Events(BufReader<TcpStream>);
+
+impl Events {
+    /// # Errors
+    /// The status, if it is not 200.
+    pub fn open(address: &str, path: &str) -> Result<Events, u16> {
+        let mut answer = send(address, "GET", path, &[("Host", address)], "");
+        let (status, headers) = read_head(&mut answer);
+        if status != 200 {
+            return Err(status);
+        }
+        let is_stream = |(name, value): &(String, String)| name == "content-type" && value == "text/event-stream";
+        assert!(headers.iter().any(is_stream), "{headers:?}");
+        Ok(Events(answer))
+    }
+
+    /// The name and the data of the next event; panics when none comes in time.
+    pub fn next(&mut self) -> (String, Value) {
+        let (mut event, mut data) = (String::new(), String::new());
+        let began = Instant::now();
+        loop {
+            let mut line = String::new();
+            assert!(began.elapsed() < TIMEOUT, "no event, only signs of life");
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+            match line.trim_end().split_once(':') {
+                None if data.is_empty() => {}
+                None => return (event, serde_json::from_str(&data).unwrap()),
+                Some(("event", value)) => value.trim().clone_into(&mut event),
+                Some(("data", value)) => value.trim().clone_into(&mut data),
+                Some(_) => {}
+            }
+        }
+    }
+}
