@@ -15,4 +15,5 @@ cargo test
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
-exec "$PYTHON" -m pytest -p no:cacheprovider tests/python
+# Most of these tests wait more than they compute.
+exec "$PYTHON" -m pytest -p no:cacheprovider --numprocesses 3 --dist worksteal tests/python

@@ -222,8 +222,7 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
         reader.context().error(Code::ConflictingSettings, listen.span, message);
     }
     let read = |(name, entry): &(Key, Node)| {
-        if !name.text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            let message = format!("`{}`: write the member's HOST:PORT, as rs.conf() shows it", name.text);
+        if let Err(message) = values::member_name(&name.text) {
             reader.context().error(Code::InvalidValue, name.span, message);
         }
         let mut entry = reader.context().map(entry)?;

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::meter::Moment;
@@ -15,7 +16,7 @@ use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
 /// What becomes of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Treatment {
     /// It streams through.
     Forward,
@@ -25,25 +26,32 @@ pub(super) enum Treatment {
     Convert(Option<Compressor>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
+    #[serde(skip)]
     timing: Timing,
+    #[serde(skip)]
     span: Option<Box<Opened>>,
+    #[serde(skip)]
     progress: Progress,
 }
 
 /// Requests that have gone upstream and are not fully answered.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct OwedReplies {
     queue: VecDeque<Owed>,
     /// What the request asks for that is owed next.
+    #[serde(skip)]
     pub(super) command: CommandName,
     /// Its span, if it is to have one.
+    #[serde(skip)]
     pub(super) span: Option<Box<Opened>>,
     /// Of requests whose replies have begun and are not accounted for.
+    #[serde(skip)]
     answered: SmallVec<[Answered; 1]>,
 }
 
@@ -62,11 +70,12 @@ pub(super) struct Timing {
 }
 
 /// How far the timing of a request has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Progress {
     Unsent,
     Sent,
-    /// Its reply has begun, and goes on with further frames.
+    /// Its reply has begun, and goes on with further frames; or another process has sent it.
+    #[default]
     Accounted,
 }
 
@@ -91,6 +100,15 @@ impl OwedReplies {
     /// Whether all that is owed is hellos: a streamed one stays owed as long as the connection lives.
     pub(super) fn only_hellos(&self) -> bool {
         self.queue.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
+    }
+
+    /// What the next answer to the hello that is owed must refer to, and how it is to be compressed; `None` when
+    /// something else is owed first.
+    pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
+        match self.queue.front()? {
+            Owed { request_id, treatment: Treatment::Hello(compressor), .. } => Some((*request_id, *compressor)),
+            _ => None,
+        }
     }
 
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
@@ -168,8 +186,10 @@ mod tests {
         let mut owed = OwedReplies::default();
         owed.push(1, Treatment::Forward);
         owed.push(2, HELLO);
+        assert_eq!(owed.awaited_hello(), None);
         assert_eq!(answer(&mut owed, 50, 1, false), Ok(Treatment::Forward));
         assert!(owed.only_hellos());
+        assert_eq!(owed.awaited_hello(), Some((2, None)));
         assert_eq!(answer(&mut owed, 51, 2, false), Ok(HELLO));
         assert_eq!(answer(&mut owed, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
     }
@@ -199,6 +219,7 @@ mod tests {
         owed.push(7, HELLO);
         assert_eq!(answer(&mut owed, 50, 7, true), Ok(HELLO));
         assert_eq!(answer(&mut owed, 51, 50, true), Ok(HELLO));
+        assert_eq!(owed.awaited_hello(), Some((51, None)));
         let wrong = ReplyOutOfOrder::NotTheHello { request_id: 51, response_to: 7 };
         assert_eq!(answer(&mut owed, 52, 7, false), Err(wrong));
         assert_eq!(answer(&mut owed, 52, 51, false), Ok(HELLO));
