@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a mongosh of a fixed version.
+# Prints the path of a mongosh of a fixed version, installed once from npm.
 set -euo pipefail
-version=2.12.0
-modules=$("$(dirname "$0")/node-modules.sh" "mongosh-$version" 20 "mongosh@$version")
+
+modules=$("$(dirname "$0")/npm-package.sh" mongosh 2.12.0 20.0)
 echo "$modules/.bin/mongosh"

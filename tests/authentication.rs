@@ -234,3 +234,63 @@ fn a_server_that_was_down_at_start_is_asked_when_it_is_there() {
     let told = || docward.log().iter().any(|line| line.contains("the upstream wants a login")).then_some(());
     assert!(poll(PATIENCE, told).is_some());
 }
+
+/// The decision log names who is logged in, as the server says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_decision_log_names_users() {
+    create_user("named", vec![Bson::from("readWriteAnyDatabase")], BOTH).await;
+    let rules = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+    let docward = before().rules(rules).start();
+    let client = Client::with_uri_str(uri(&docward.address(), "named", "&maxPoolSize=1")).await.unwrap();
+    for _ in 0..2 {
+        let orders = client.database("x").collection::<Document>("orders");
+        let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 1 }).await.unwrap_err();
+        assert_eq!(code(&error), 121);
+    }
+    let mut nobody = raw::Client::connect(&docward.address());
+    nobody.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
+    docward.wait_for_log("users=\"\"");
+    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule spoke")).collect();
+    assert_eq!(said.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{said:?}");
+}
+
+/// `docward check --upstream` of a tree rule for `namespace`, as this user: whether it succeeds, and what it says.
+fn check_as(user: Option<&str>, namespace: &str) -> (bool, String) {
+    let rules = format!("version: 1\nrules:\n  - {{ name: r, namespace: '{namespace}', tree: {{}} }}\n");
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(file.path(), rules).unwrap();
+    let upstream = format!("mongodb://{}/?replicaSet=rs0", mongod().address());
+    let mut docward = std::process::Command::new(env!("CARGO_BIN_EXE_docward"));
+    docward.arg("check").arg(file.path()).args(["--upstream", &upstream]);
+    if let Some(user) = user {
+        docward.args(["--service", &uri(&mongod().address(), user, "")]);
+    }
+    let done = docward.output().unwrap();
+    (done.status.success(), String::from_utf8(done.stderr).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_the_deployment_finds_all_or_says_what_it_may_not_see() {
+    root().await.database("forest").collection("nodes").insert_one(doc! { "_id": 1 }).await.unwrap();
+    let role = |role: &str, db: &str| vec![doc! { "role": role, "db": db }.into()];
+    create_user("reads-all", role("readAnyDatabase", "admin"), BOTH).await;
+    create_user("reads-forest", role("read", "forest"), BOTH).await;
+    create_service("finds-nodes", vec![privilege("forest", "nodes", &["find"])]).await;
+    create_service("lists-forest", vec![privilege("forest", "", &["listCollections"])]).await;
+    const LACKS_INDEX: &str = "`r` needs an index on `path`, and forest.nodes has none";
+    for (user, namespace, succeeds, words) in [
+        (Some("reads-all"), "forest.nodes", true, LACKS_INDEX),
+        (Some("reads-all"), "*.nodes", true, LACKS_INDEX),
+        (Some("reads-all"), "wood.nodes", true, "the deployment has no collection `wood.nodes`"),
+        (Some("reads-forest"), "forest.nodes", true, LACKS_INDEX),
+        // A glob could match what this user cannot see, and a name be there after all.
+        (Some("reads-forest"), "*.nodes", false, "does not let docward list the databases, for a rule with `*`"),
+        (Some("reads-forest"), "wood.nodes", false, "does not let docward list the collections of `wood`"),
+        (Some("finds-nodes"), "forest.nodes", false, "does not let docward list the collections of `forest`"),
+        (Some("lists-forest"), "forest.nodes", false, "does not let docward list the indexes of `forest.nodes`"),
+        (None, "forest.nodes", false, "give --service a user with the role readAnyDatabase"),
+    ] {
+        let (succeeded, said) = check_as(user, namespace);
+        assert!(succeeded == succeeds && said.contains(words), "{user:?} on {namespace}: {said}");
+    }
+}

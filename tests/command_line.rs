@@ -27,8 +27,32 @@ fn every_shell_learns_the_subcommands_and_their_flags() {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    let bash = Command::new("bash").args(["-n", "-c", &stdout(&["completions", "bash"])]).output().unwrap();
-    assert!(bash.status.success(), "{bash:?}");
+}
+
+/// What bash offers for the last of these words.
+fn completed(words: &[&str]) -> String {
+    let [.., before, last] = words else { panic!("{words:?}") };
+    let script = format!(
+        "{}\nCOMP_WORDS=({}); COMP_CWORD={}\n_docward docward '{last}' {before}\necho \"${{COMPREPLY[@]}}\"",
+        stdout(&["completions", "bash"]),
+        words.iter().map(|word| format!("'{word}' ")).collect::<String>(),
+        words.len() - 1,
+    );
+    let bash = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(bash.status.success() && bash.stderr.is_empty(), "{bash:?}");
+    String::from_utf8(bash.stdout).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn bash_completes_subcommands_flags_and_words() {
+    for (words, offered) in [
+        (&["docward", "re"][..], "record repair reset-clock"),
+        (&["docward", "audit", "--fo"], "--format"),
+        (&["docward", "audit", "--format", ""], "text json"),
+        (&["docward", "record", "--tls-k"], "--tls-key"),
+    ] {
+        assert_eq!(completed(words), offered, "{words:?}");
+    }
 }
 
 #[test]
@@ -43,7 +67,7 @@ fn there_is_a_manual_page_for_every_subcommand() {
     assert!(subcommands.contains(&"serve"), "{help}");
     for name in subcommands {
         let page = std::fs::read_to_string(folder.path().join(format!("docward-{name}.1"))).unwrap();
-        assert!(page.contains(".SH OPTIONS"), "{name}");
+        assert!(page.contains(".SH OPTIONS") && page.contains(env!("CARGO_PKG_VERSION")), "{name}");
     }
 }
 

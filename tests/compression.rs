@@ -7,14 +7,13 @@
 
 mod support;
 
-use std::time::Duration;
-
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::options::ClientOptions;
 use support::driver;
 use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message, OP_COMPRESSED, OP_MSG};
 use support::mongod::{Kind, Mongod};
+use support::process::SOON;
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -32,7 +31,6 @@ rules:
     timestamps: { source: at, hide: true }
 "#;
 const COMPRESSORS: [(u8, &str); 3] = [(1, "snappy"), (2, "zlib"), (3, "zstd")];
-const SOON: Duration = Duration::from_secs(10);
 
 /// A raw connection that has agreed on one compressor and speaks nothing else.
 struct Compressed {

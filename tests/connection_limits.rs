@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use bson::{Document, doc};
 use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, poll};
+use support::process::{PATIENCE, SOON, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
-
-const SOON: Duration = Duration::from_secs(10);
 
 fn before() -> Builder {
     Docward::before(&Mongod::shared().uri())

@@ -102,6 +102,32 @@ fn explain_answers_in_json() {
     assert!(shadow["rules"][0]["reason"].as_str().unwrap().contains("with room"), "{shadow}");
 }
 
+/// What a person sees at a terminal.
+fn on_a_terminal(command: &str) -> String {
+    let command = format!("{} {command}", env!("CARGO_BIN_EXE_docward"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    let done = script.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    text(&done.stdout)
+}
+
+#[test]
+fn a_terminal_gets_colours_and_progress_and_a_pipe_does_not() {
+    const EXPLAIN: &str = "explain --rules rules/bounds.yaml --db library 'db.books.updateOne({_id: 1}, \
+                           {$inc: {available: -1}, $push: {checkout: 1}})'";
+    let seen = on_a_terminal(EXPLAIN);
+    assert!(seen.contains("\u{1b}[31m-   {_id: 1},") && seen.contains("\u{1b}[32m+   {_id: 1, available"), "{seen}");
+    let piped = on_a_terminal(&format!("{EXPLAIN} | cat"));
+    assert!(piped.contains("-   {_id: 1},") && !piped.contains('\u{1b}'), "{piped}");
+    let seen = on_a_terminal("check docs/examples/warnings.yaml");
+    assert!(seen.contains("warning[R0029]") && seen.contains('\u{1b}'), "{seen}");
+    const AUDIT: &str = "audit --rules rules/bounds.yaml docs/examples/mongod.log";
+    let seen = on_a_terminal(AUDIT);
+    assert!(seen.contains(" %  ") && seen.contains("books-no-oversell"), "{seen}");
+    let piped = on_a_terminal(&format!("{AUDIT} 2>&1 | cat"));
+    assert!(!piped.contains(" %  ") && piped.contains("books-no-oversell"), "{piped}");
+}
+
 #[test]
 fn explain_reads_stdin_extended_json_and_the_time() {
     let command = r#"{"insert": "x", "documents": [{"_id": {"$numberLong": "5"}}], "$db": "other"}"#;
@@ -210,7 +236,7 @@ fn each_kind_of_failure_says_what_came_instead() {
         (
             "tree: {}",
             "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'",
-            "depends on what is stored",
+            "cannot be told without a server: stored documents are looked at first: db.c.find(",
         ),
     ] {
         let (_folder, rules) = folder(&[("rules.yaml", &rule(pattern, test))]);

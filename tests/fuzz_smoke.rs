@@ -80,6 +80,7 @@ fn seeds_of(name: &str) -> Vec<Vec<u8>> {
         "document" => frames.iter().filter_map(|frame| body(frame)).collect(),
         "rules" => rule_files(),
         "shell" => shell_texts(),
+        "traffic" => seeds::traffic(),
         other => panic!("target {other} has no seeds"),
     }
 }

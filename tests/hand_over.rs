@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
-use mongodb::error::{Error, ErrorKind};
+use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
@@ -72,16 +72,9 @@ impl Load {
     }
 }
 
-/// An operation that was about to take a connection from its pool when the monitor's was closed: the driver fails it
-/// before it is sent, and repeats it if it may. An update of many and what is in a transaction are left to the
-/// application, as at every restart of a server.
-fn unsent(error: Error) -> Result<(), Error> {
-    if matches!(*error.kind, ErrorKind::ConnectionPoolCleared { .. }) { Ok(()) } else { Err(error) }
-}
-
-/// A new connection for every operation, drivers with pools, transactions, and idle connections in between.
+/// A new connection for every operation, beside what [`drivers`] do.
 fn load(address: &str, database: &str) -> Load {
-    let mut load = Load::start();
+    let mut load = drivers(address, database, "");
     for _ in 0..2 {
         let (address, database) = (address.to_owned(), database.to_owned());
         load.add(move || {
@@ -91,25 +84,33 @@ fn load(address: &str, database: &str) -> Load {
             (reply.get_f64("ok").unwrap() == 1.0).then_some(()).ok_or_else(|| reply.to_string())
         });
     }
+    load
+}
+
+/// Drivers with pools, which may not repeat anything, with idle connections in between, and transactions. `options` are
+/// more of the connection string.
+fn drivers(address: &str, database: &str, options: &str) -> Load {
+    let mut load = Load::start();
     for name in ["plain", "numbered", "slow"] {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let uri = format!("mongodb://{address}/?replicaSet=rs0&appName={name}");
+        let uri = format!("mongodb://{address}/?replicaSet=rs0&retryWrites=false&retryReads=false{options}");
         let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
         let collection = client.database(database).collection::<Document>(name);
         load.add(move || {
             if name == "slow" {
                 std::thread::sleep(Duration::from_millis(350));
             }
-            let insert = async {
-                collection.insert_one(doc! {}).await?;
-                let update = doc! { "$inc": { "b": 1 } };
-                collection.update_many(doc! { "a": 1 }, update).await.map(|_| ()).or_else(unsent)
+            let work = async {
+                collection.insert_one(doc! { "a": 2 }).await?;
+                collection.update_many(doc! { "a": 1 }, doc! { "$inc": { "b": 1 } }).await?;
+                collection.delete_many(doc! { "a": 1 }).await?;
+                collection.count_documents(doc! { "a": 1 }).await
             };
-            runtime.block_on(insert).map_err(|error| format!("{name}: {error}"))
+            runtime.block_on(work).map(drop).map_err(|error| format!("{name}: {error}"))
         });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let uri = format!("mongodb://{address}/?replicaSet=rs0&appName=transactions");
+    let uri = format!("mongodb://{address}/?replicaSet=rs0{options}");
     let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
     let collection = client.database(database).collection::<Document>("in_transactions");
     runtime.block_on(async { collection.insert_one(doc! {}).await }).unwrap();
@@ -123,7 +124,7 @@ fn load(address: &str, database: &str) -> Load {
             }
             session.commit_transaction().await
         };
-        runtime.block_on(transaction).or_else(unsent).map_err(|error| format!("transaction: {error}"))
+        runtime.block_on(transaction).map_err(|error| format!("transaction: {error}"))
     });
     load
 }
@@ -152,6 +153,81 @@ fn a_new_process_takes_over_and_no_operation_fails() {
     }
     let done = load.end();
     println!("{done} operations");
+}
+
+/// A TLS session cannot leave its process: it drains, and drivers come to the next one when nothing is under way.
+#[test]
+fn in_tls_too_no_operation_fails() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let certificate = authority.sign("docward", &["localhost"]);
+    let path = folder.path().join("docward.sock");
+    let port = free_port();
+    let start = || {
+        Docward::before(&mongod.uri())
+            .listen(&format!("127.0.0.1:{port}"))
+            .rules(RULES)
+            .argument("--advertise")
+            .argument("localhost")
+            .argument("--tls-certificate")
+            .argument(&certificate)
+            .argument("--hand-over")
+            .argument(path.to_str().unwrap())
+            .start()
+    };
+    let mut docward = start();
+    let options = format!("&tls=true&tlsCAFile={}", authority.file());
+    let load = drivers(&format!("localhost:{port}"), &mongod.fresh_database(), &options);
+    load.goes_on(50);
+    for _ in 0..scaled(2) {
+        let next = start();
+        assert!(docward.wait().success());
+        docward = next;
+        load.goes_on(50);
+    }
+    load.end();
+}
+
+/// What stands, waits or is under way goes on in the next process, on the same connections.
+#[test]
+fn connections_stay_whatever_goes_on_in_them() {
+    let mongod = Mongod::shared();
+    let database = mongod.fresh_database();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docward.sock");
+    let start = || Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap()).start();
+    let mut before = start();
+    let mut monitor = Client::connect(&before.address());
+    let hello = monitor.command("admin", doc! { "hello": 1 });
+    let (me, version) = (hello.get_str("me").unwrap(), hello.get_document("topologyVersion").unwrap());
+    let body = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 1_000, "$db": "admin" };
+    monitor.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+    let (mut transaction, fields) = begin(&before, &database, 73);
+    let documents: Vec<Document> = (0..9).map(|id| doc! { "_id": id }).collect();
+    let mut reader = Client::connect(&before.address());
+    reader.command(&database, doc! { "insert": "many", "documents": documents });
+    let first = reader.command(&database, doc! { "find": "many", "batchSize": 3 });
+    let cursor = first.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let mut waiting = Client::connect(&before.address());
+    let slow = doc! { "find": "many", "filter": { "$where": "sleep(400) || true" }, "$db": &database };
+    waiting.send(&Message::new(slow));
+    poll(PATIENCE, || path.exists().then_some(())).unwrap();
+
+    let after = start();
+    assert!(before.wait().success());
+    after.wait_for_log("took over from the process before, with 4 connections");
+
+    assert_eq!(Message::parse(&waiting.receive()).body().get_f64("ok").unwrap(), 1.0);
+    let rest = reader.command(&database, doc! { "getMore": cursor, "collection": "many" });
+    assert_eq!(rest.get_document("cursor").unwrap().get_array("nextBatch").unwrap().len(), 6, "{rest}");
+    let mut commit = doc! { "commitTransaction": 1 };
+    commit.extend(fields);
+    assert_eq!(transaction.command("admin", commit).get_f64("ok").unwrap(), 1.0);
+    for _ in 0..2 {
+        let news = Message::parse(&monitor.receive());
+        assert_eq!(news.body().get_str("me").unwrap(), me, "addresses are rewritten as before");
+    }
 }
 
 #[test]
@@ -247,7 +323,11 @@ fn an_open_transaction_keeps_everybody_connected_until_it_ends() {
     commit.extend(fields);
     // By another connection, as pools do.
     assert_eq!(client.command("admin", commit).get_f64("ok").unwrap(), 1.0);
-    assert!(monitor.closes_within(Duration::from_secs(10)), "then they are told to move on, by the end of the stream");
+    let word = Message::parse(&monitor.receive());
+    let is = |key| word.body().get_bool(key).unwrap();
+    assert!(!is("isWritablePrimary") && !is("secondary"), "then they are told to choose another: {:?}", word.body());
+    assert_eq!(word.body().get_str("me").unwrap(), docward.address());
+    assert!(monitor.closes_within(Duration::from_secs(10)), "and to come back, by the end of the stream");
     assert!(docward.wait().success());
     assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
 }

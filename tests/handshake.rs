@@ -11,26 +11,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
+use support::driver::ok;
 use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
-use support::proxy::Docward;
+use support::proxy::{Docward, ORDERS_GUARDED};
 use support::raw::Client;
-
-const RULES: &str = r#"
-version: 1
-rules:
-  - name: no-blind-replace
-    namespace: "*.orders"
-    replacement: { unguarded: reject }
-"#;
 
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
-    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
-}
-
-fn ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), ORDERS_GUARDED))
 }
 
 #[test]

@@ -11,36 +11,21 @@ mod support;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use support::frame::{Message, OP_MSG, Section};
+use support::frame::{Message, OP_MSG, Section, header};
 use support::mongod::Mongod;
-use support::proxy::Docward;
+use support::process::{SOON, alone};
+use support::proxy::{Docward, ORDERS_GUARDED};
 use support::random::Random;
 use support::raw::Client;
-use tokio::sync::{Mutex, MutexGuard};
 
-const RULES: &str = r#"
-version: 1
-rules:
-  - name: no-blind-replace
-    namespace: "*.orders"
-    replacement: { unguarded: reject, guard: version }
-"#;
-
-const SOON: Duration = Duration::from_secs(10);
 const MEGABYTE: usize = 1 << 20;
-
-/// One test at a time: what they measure is the process's memory and the system's patience.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::const_new(());
-    ALONE.lock().await
-}
 
 /// A docward under attack; `assert_serves` at the end of the test.
 struct Victim(Docward);
 
 impl Victim {
     fn new() -> Victim {
-        Victim(Docward::start(Mongod::shared(), RULES))
+        Victim(Docward::start(Mongod::shared(), ORDERS_GUARDED))
     }
 
     fn connect(&self) -> Client {
@@ -68,10 +53,6 @@ impl Victim {
         };
         (field("VmRSS"), field("VmHWM"))
     }
-}
-
-fn header(length: i32, op_code: i32) -> Vec<u8> {
-    [length, 1, 0, op_code].iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,10 +12,10 @@ use bson::{Binary, DateTime, Document, doc};
 use support::driver::write_errors;
 use support::frame::{Frame, Message, OP_COMPRESSED};
 use support::mongod::Mongod;
+use support::process::alone;
 use support::proxy::Docward;
 use support::random::Random;
 use support::raw::Client;
-use tokio::sync::{Mutex, MutexGuard};
 
 const RULES: &str = r#"
 version: 1
@@ -34,12 +34,6 @@ rules:
 const MAX_MESSAGE: usize = 48_000_000;
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 const MEGABYTE: usize = 1 << 20;
-
-/// One test at a time: these messages fill the memory of two machines.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::const_new(());
-    ALONE.lock().await
-}
 
 /// Bytes that no compressor makes smaller.
 fn noise(length: usize, seed: u64) -> Binary {

@@ -134,7 +134,7 @@ async fn a_log_of_mongod_is_held_against_rules() {
     let text = String::from_utf8(said.stdout).unwrap();
     for part in [
         "name: orders-replacement",
-        "after the same connection had read it",
+        "2 of them after the same connection had read it",
         "name: orders-bounds",
         "By billing",
         "filter: empty",
@@ -271,7 +271,8 @@ async fn rules_in_shadow_mode_report_live() {
     let mongod = Mongod::shared();
     let rules = RULES.replace("name: no-replace, ", "name: no-replace, mode: shadow, ");
     let rules = rules.lines().filter(|line| !line.contains("numbers") && !line.contains("source-time"));
-    let mut docward = Docward::start(mongod, &rules.collect::<Vec<_>>().join("\n"));
+    let rules = rules.collect::<Vec<_>>().join("\n");
+    let mut docward = Docward::start(mongod, &rules);
     let orders = client(&docward.address(), "&appName=billing").await.database("shop").collection::<Document>("orders");
     for id in [1, 2] {
         orders.replace_one(doc! {"_id": id}, doc! {"status": "secret"}).await.unwrap();
@@ -281,6 +282,10 @@ async fn rules_in_shadow_mode_report_live() {
     for part in ["statements=2", "shop.orders", "replaceOne({_id}, {status})", "billing"] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
+    // Another rule joins; the counts go on.
+    docward.rewrite_rules(&format!("{rules}\n  - {{ name: another, namespace: shop.orders, together: [a, b] }}\n"));
+    docward.signal("HUP");
+    docward.wait_for_log("rules=4");
     orders.replace_one(doc! {"_id": 3}, doc! {"status": "secret"}).await.unwrap();
     assert!(docward.terminate().success());
     docward.wait_for_log("statements=3");

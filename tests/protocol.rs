@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bson::raw::RawDocumentBuf;
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
+use support::driver::ok;
 use support::frame::{CHECKSUM_PRESENT, EXHAUST_ALLOWED, MORE_TO_COME, Message, Section};
 use support::mongod::Mongod;
 use support::proxy::Docward;
@@ -74,10 +75,6 @@ impl Setting {
     fn command(&mut self, command: Document) -> Document {
         self.through.command(&self.database, command)
     }
-}
-
-fn ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
 }
 
 /// The code of a whole command's error; 0 where mongod gives none.

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
+use support::driver::{ok, write_errors};
 use support::mongod::Mongod;
 use support::proxy::Docward;
 use support::raw::Client;
@@ -117,17 +118,6 @@ impl Session {
     }
 }
 
-fn ok(reply: &Document) -> bool {
-    reply.get_f64("ok").unwrap() == 1.0
-}
-
-/// Index and code of every write error.
-fn errors(reply: &Document) -> Vec<(i32, i32)> {
-    let errors = reply.get_array("writeErrors").cloned().unwrap_or_default();
-    let errors = errors.iter().map(|error| error.as_document().unwrap());
-    errors.map(|error| (error.get_i32("index").unwrap(), error.get_i32("code").unwrap())).collect()
-}
-
 fn counts(reply: &Document) -> (i32, i32) {
     assert!(ok(reply), "{reply}");
     (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap_or(0))
@@ -163,12 +153,12 @@ fn a_batch_with_a_rejected_statement_is_applied_once() {
     let updates = vec![increment(1), unguarded(2), increment(3)];
     let ordered = session.retryable(doc! { "update": "carts", "updates": &updates }, 2);
     for reply in &ordered {
-        assert_eq!((counts(reply), errors(reply)), ((1, 1), vec![(1, REJECTED)]));
+        assert_eq!((counts(reply), write_errors(reply)), ((1, 1), vec![(1, REJECTED)]));
     }
     assert_eq!((retried(&ordered[0]), retried(&ordered[1])), (vec![], vec![0]));
     let unordered = session.retryable(doc! { "update": "carts", "updates": &updates, "ordered": false }, 2);
     for reply in &unordered {
-        assert_eq!((counts(reply), errors(reply)), ((2, 2), vec![(1, REJECTED)]));
+        assert_eq!((counts(reply), write_errors(reply)), ((2, 2), vec![(1, REJECTED)]));
     }
     assert_eq!(retried(&unordered[1]), [0, 2]);
     let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -183,7 +173,7 @@ fn a_batch_with_checked_statements_is_applied_once() {
         let updates = vec![increment(1), guarded(2, 1), increment(3), guarded(4, 1), increment(1)];
         let replies = session.retryable(doc! { "update": "carts", "updates": updates, "ordered": ordered }, 2);
         for reply in &replies {
-            assert_eq!((counts(reply), errors(reply)), ((5, 5), vec![]));
+            assert_eq!((counts(reply), write_errors(reply)), ((5, 5), vec![]));
         }
         let mut again = retried(&replies[1]);
         again.sort_unstable();
@@ -205,7 +195,7 @@ fn a_lost_race_is_reported_again_and_stops_an_ordered_batch_again() {
         session.seed("carts", carts(3));
         let updates = vec![increment(1), guarded(2, 7), increment(3)];
         for reply in session.retryable(doc! { "update": "carts", "updates": updates, "ordered": ordered }, 2) {
-            assert_eq!((counts(&reply), errors(&reply)), ((n, n), vec![(1, CONFLICT)]), "{reply}");
+            assert_eq!((counts(&reply), write_errors(&reply)), ((n, n), vec![(1, CONFLICT)]), "{reply}");
         }
         let found: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
         assert_eq!(found, stored);
@@ -221,7 +211,7 @@ fn numbers_the_client_gives_are_kept() {
     let mut with_ids = batch.clone();
     with_ids.insert("stmtIds", vec![10, 11, 12, 13]);
     let replies = session.retryable(with_ids, 2);
-    assert_eq!((counts(&replies[1]), errors(&replies[1])), ((3, 3), vec![(1, REJECTED)]));
+    assert_eq!((counts(&replies[1]), write_errors(&replies[1])), ((3, 3), vec![(1, REJECTED)]));
     let mut again = retried(&replies[1]);
     again.sort_unstable();
     assert_eq!(again, [10, 12, 13]);
@@ -300,7 +290,7 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
                     assert!(ok(&session.start(doc! { "update": "carts", "updates": [increment(1)] })));
                     session.go_on(statement.clone())
                 };
-                let code = reply.get_i32("code").unwrap_or_else(|_| errors(&reply)[0].1);
+                let code = reply.get_i32("code").unwrap_or_else(|_| write_errors(&reply)[0].1);
                 assert_eq!(code, *expected, "{statement}: {reply}");
                 assert!(!reply.contains_key("errorLabels"), "{reply}");
                 session.assert_aborted();
@@ -322,7 +312,7 @@ fn a_cut_batch_may_open_a_transaction_with_a_read_concern() {
     let updates = vec![guarded(1, 1), increment(2), guarded(3, 1)];
     let first = doc! { "update": "carts", "updates": updates, "readConcern": { "level": "snapshot" } };
     let reply = session.start(first);
-    assert_eq!((counts(&reply), errors(&reply)), ((3, 3), vec![]), "{reply}");
+    assert_eq!((counts(&reply), write_errors(&reply)), ((3, 3), vec![]), "{reply}");
     assert_eq!(session.stored("carts"), carts(3));
     assert!(ok(&session.commit()));
     let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -335,7 +325,7 @@ fn in_a_transaction_an_ignored_conflict_is_none() {
     session.seed("states", carts(1));
     let stale = doc! { "q": { "_id": 1 }, "u": { "n": 5, "version": 7 } };
     let reply = session.start(doc! { "update": "states", "updates": [stale, increment(1)] });
-    assert_eq!((counts(&reply), errors(&reply)), ((1, 1), vec![]));
+    assert_eq!((counts(&reply), write_errors(&reply)), ((1, 1), vec![]));
     assert!(ok(&session.commit()));
     assert_eq!(session.stored("states"), [doc! { "_id": 1, "n": 1, "version": 1 }]);
 }
@@ -362,7 +352,7 @@ fn optimistic_numbers_that_collide_are_tried_again() {
                         .clone();
                     let update = doc! { "q": { "_id": id }, "u": modification, "upsert": true };
                     let reply = client.command(database, doc! { "update": "raced", "updates": [update] });
-                    assert_eq!((counts(&reply), errors(&reply)), ((1, 0), vec![]), "{reply}");
+                    assert_eq!((counts(&reply), write_errors(&reply)), ((1, 0), vec![]), "{reply}");
                 }
             });
         }
@@ -373,5 +363,5 @@ fn optimistic_numbers_that_collide_are_tried_again() {
     session.seed("raced", vec![doc! { "_id": -1, "no": i64::MAX }]);
     let inserts = doc! { "insert": "raced", "documents": [{ "_id": -2 }] };
     let reply = session.through.command(&database, inserts);
-    assert_eq!((counts(&reply), errors(&reply)), ((0, 0), vec![(0, REJECTED)]));
+    assert_eq!((counts(&reply), write_errors(&reply)), ((0, 0), vec![(0, REJECTED)]));
 }

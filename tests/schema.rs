@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use docward::patterns::{RuleSet, SCHEMA};
-use docward::rules::Source;
+use docward::rules::{Source, TestFiles};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -220,13 +220,40 @@ fn mistakes_of_every_kind_are_refused_by_both() {
 }
 
 #[test]
-fn the_rule_files_that_come_with_docward_are_valid() {
+fn test_files_are_taken_and_refused_by_both() {
+    let whole = json!({ "version": 1, "database": "shop", "rules": ["rules/", "a.yaml"], "tests": [
+        { "given": "db.c.deleteOne({_id: 1})", "expect": "rejected", "as": { "app": "a" } },
+    ] });
+    let reads = |file: &Value| {
+        let source = Source { name: "all.test.yaml".into(), text: file.to_string() };
+        TestFiles::from_sources(vec![source]).is_ok()
+    };
+    assert!(VALIDATOR.is_valid(&whole) && reads(&whole));
+    for (pointer, wrong) in [
+        ("/version", json!(2)),
+        ("/database", json!(5)),
+        ("/database", json!("")),
+        ("/rules", json!([])),
+        ("/rules", json!([{ "name": "r" }])),
+        ("/tests", json!({})),
+        ("/tests", json!(["db.c.find()"])),
+        ("/tests/0/expect", json!("refused")),
+        ("/tests/0/given", json!("")),
+    ] {
+        let mut file = whole.clone();
+        *file.pointer_mut(pointer).unwrap() = wrong;
+        assert!(!VALIDATOR.is_valid(&file) && !reads(&file), "{file}");
+    }
+    let mut more = whole;
+    more["name"] = json!("all");
+    assert!(!VALIDATOR.is_valid(&more) && !reads(&more), "{more}");
+}
+
+#[test]
+fn the_files_that_come_with_docward_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if docward::rules::is_test_file(&path) {
-            continue;
-        }
         let file: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         assert!(VALIDATOR.is_valid(&file), "{}: {:?}", path.display(), VALIDATOR.validate(&file).err());
     }

@@ -10,26 +10,12 @@ mod support;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
-use support::frame::{Frame, Message, OP_MSG};
+use support::frame::{Frame, Message, OP_MSG, header};
 use support::mongod::{Kind, Mongod};
-use support::process::free_port;
-use support::proxy::Docward;
+use support::process::{SOON, free_port};
+use support::proxy::{Docward, ORDERS_GUARDED};
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
-
-const RULES: &str = r#"
-version: 1
-rules:
-  - name: no-blind-replace
-    namespace: "*.orders"
-    replacement: { unguarded: reject, guard: version }
-"#;
-
-const SOON: Duration = Duration::from_secs(10);
-
-fn header(length: i32, op_code: i32) -> Vec<u8> {
-    [length, 1, 0, op_code].iter().flat_map(|field| field.to_le_bytes()).collect()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
@@ -48,7 +34,7 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
             let ping = Message::parse(&request).body().contains_key("ping");
             vec![if ping { good(&request) } else { reply(&request) }]
         });
-        let mut docward = Docward::before(&peer.uri()).rules(RULES).start();
+        let mut docward = Docward::before(&peer.uri()).rules(ORDERS_GUARDED).start();
         // Two statements that go one by one: docward itself reads the reply.
         let checked = doc! { "q": { "version": 1 }, "u": { "a": 1 } };
         let judged = doc! { "update": "orders", "updates": [&checked, &checked], "$db": "x" };
@@ -65,7 +51,7 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_down_closes_connections_at_once() {
     let upstream = format!("mongodb://127.0.0.1:{}/", free_port());
-    let mut docward = Docward::before(&upstream).rules(RULES).start();
+    let mut docward = Docward::before(&upstream).rules(ORDERS_GUARDED).start();
     let mut client = Client::connect(&docward.address());
     assert!(client.closes_within(Duration::from_secs(2)));
     docward.wait_for_log("cannot be reached");
@@ -81,7 +67,7 @@ async fn an_upstream_that_is_down_closes_connections_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back() {
     let mut mongod = Mongod::start(Kind::ReplicaSet);
-    let docward = Docward::start(&mongod, RULES);
+    let docward = Docward::start(&mongod, ORDERS_GUARDED);
     let driver = docward.client().await;
     let orders = driver.database("x").collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 1 }).await.unwrap();
@@ -120,7 +106,7 @@ async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
     let mongod = Mongod::start(Kind::Standalone);
-    let docward = Docward::start(&mongod, RULES);
+    let docward = Docward::start(&mongod, ORDERS_GUARDED);
     let signal = |name: &str| {
         let kill = format!("kill -{name} {}", mongod.pid());
         assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -143,7 +129,7 @@ async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
-    let mut docward = Docward::start(Mongod::shared(), RULES);
+    let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);
     let driver = docward.client().await;
     driver.database("x").run_command(doc! { "ping": 1 }).await.unwrap();
     let mut idle = Client::connect(&docward.address());
@@ -153,7 +139,7 @@ async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     assert!(idle.closes_within(SOON));
 
-    let mut docward = Docward::start(Mongod::shared(), RULES);
+    let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);
     let database = Mongod::shared().fresh_database();
     let mut busy = Client::connect(&docward.address());
     busy.command(&database, doc! { "insert": "free", "documents": [{}] });

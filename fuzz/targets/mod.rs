@@ -12,6 +12,7 @@ pub mod plans;
 #[path = "../../tests/support/random.rs"]
 pub mod random;
 pub mod seeds;
+pub mod traffic;
 
 use bson::RawDocument;
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
@@ -27,6 +28,7 @@ use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
 
 pub use plans::{plan, shell};
+pub use traffic::traffic;
 
 /// A target's name and function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -39,6 +41,7 @@ pub const ALL: &[Target] = &[
     ("plan", plan),
     ("rules", rules),
     ("shell", shell),
+    ("traffic", traffic),
 ];
 
 /// One frame: read or refused; what was read is written and read again as the same; a handshake that

@@ -17,7 +17,7 @@ const DATABASE: &str = "shop";
 
 pub const RULES: &str = include_str!("rules.yaml");
 
-static LOADED: LazyLock<RuleSet> = LazyLock::new(|| load(RULES).unwrap_or_else(|report| panic!("{report}")));
+pub static LOADED: LazyLock<RuleSet> = LazyLock::new(|| load(RULES).unwrap_or_else(|report| panic!("{report}")));
 static REPLIES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(seeds::replies);
 
 /// Steps after which a plan should long have ended; the longest of these rules take some ten.

@@ -1,6 +1,8 @@
 //! Well-formed frames to begin with: what drivers send, in all the forms docward reads, and replies.
 
 use bson::{DateTime, Document, doc};
+use docward::audit::capture::{self, Sender};
+use docward::engine::command_of_frame;
 
 use super::fixture::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message as Made};
 
@@ -79,6 +81,22 @@ pub fn frames() -> Vec<Vec<u8>> {
     let mut frames: Vec<Vec<u8>> = made.iter().map(|message| message.to_frame(11, 0).to_bytes()).collect();
     frames.push(Frame::query(1, "admin.$cmd", &doc! { "$query": hello }).to_bytes());
     frames
+}
+
+/// A log and a profile as mongod 6.0 wrote them, line by line and whole, and captures of every request.
+pub fn traffic() -> Vec<Vec<u8>> {
+    let texts = [include_str!("../../docs/examples/mongod.log"), include_str!("profile.jsonl")];
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let mut made: Vec<Vec<u8>> = texts.iter().copied().chain(lines).map(|text| text.as_bytes().to_vec()).collect();
+    let users = [("admin".to_owned(), "root".to_owned())];
+    for (number, frame) in (1..).zip(frames()) {
+        let Some(command) = command_of_frame(&frame) else { continue };
+        let (connection, milliseconds) = (number % 3, 1_790_000_000_000 + number);
+        let sender =
+            Sender { connection, client: "127.0.0.1:5", app: Some("billing"), users: Some(&users), milliseconds };
+        made.push([capture::header(), capture::record(&sender, command.as_document())].concat());
+    }
+    made
 }
 
 /// Replies of a server to what docward itself sends.

@@ -17,7 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::guard::error;
-use super::{Loads, Sources, health};
+use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
 use crate::proxy::{LiveRule, Phase};
 
@@ -50,7 +50,8 @@ impl Collector for Sources {
         self.members(&mut page)?;
         self.connections(&mut page)?;
         self.messages(&mut page)?;
-        self.lookups(&mut page)
+        self.lookups(&mut page)?;
+        self.spans(&mut page)
     }
 }
 
@@ -226,6 +227,13 @@ impl Sources {
         page.duration("lease", "Round trips for blocks of numbers", &leases.latency)?;
         page.counter("lease_failures", "Round trips that brought no numbers", leases.failed)?;
         page.counter("leased_numbers", "Numbers taken from counters", leases.numbers)
+    }
+
+    fn spans(&self, page: &mut Page<'_>) -> fmt::Result {
+        let SpanCounts { sent, failed, dropped } = self.desk.spans();
+        let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
+        let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
+        page.counters("spans", "Spans for a collector of OpenTelemetry", labelled)
     }
 }
 

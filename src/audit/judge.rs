@@ -7,7 +7,7 @@ use crate::command::{Class, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::{Need, Now, Observation, Outcome, Rehearsal, Said, Session, rehearse, statements};
 use crate::patterns::{Concern, Rule, RuleSet};
-use crate::shell::render;
+use crate::shell::render_unbroken;
 
 /// Characters of an example's text.
 const MAX_SHELL: usize = 400;
@@ -251,7 +251,7 @@ fn text(command: Document<'_>) -> Option<String> {
     if command.as_bytes().len() > MAX_BYTES {
         return None;
     }
-    let text: String = render(command, database).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = render_unbroken(command, database);
     match text.char_indices().nth(MAX_SHELL) {
         Some((end, _)) => Some(format!("{}…", text.get(..end).unwrap_or_default())),
         None => Some(text),

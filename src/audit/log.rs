@@ -13,11 +13,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::past::{
-    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, comment, connection, head, joined, kept,
-    statement,
+    Asked, Client, Past, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined, statement,
 };
 use crate::command::{Class, Form, Namespace};
-use crate::document::{CowDocument, Value};
+use crate::document::CowDocument;
 use crate::shell;
 
 /// Statements of one command that are held until the rest of it comes; a longer batch is judged in parts.
@@ -136,21 +135,16 @@ impl LogReader {
 
     /// A WRITE line.
     fn hold(&mut self, read: Read<'_>, form: Form, wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
-        let class = if form == Form::Delete { Class::Delete } else { Class::Update };
+        let class = class_of(form);
         let key = read.client.connection;
-        let same = |held: &Held| {
-            held.form == form
-                && held.statements.len() < MAX_HELD
-                && (held.namespace.0.as_str(), held.namespace.1.as_str())
-                    == (read.namespace.database, read.namespace.collection)
-        };
+        let same = |held: &Held| held.belongs_to(class, read.namespace) && held.statements.len() < MAX_HELD;
         if !self.held.get(&key).is_some_and(same) {
             self.release(key, None, out);
         }
         if !wanted(read.namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let logged = if read.truncated { None } else { Some(read.document()?) };
+        let logged = read.whole()?;
         let held = self.held.entry(key).or_insert_with(|| Held {
             namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
             client: read.client,
@@ -189,54 +183,35 @@ impl LogReader {
             self.release(key, None, out);
             return Ok(());
         };
-        let collection = target.unwrap_or(read.namespace.collection);
-        let namespace = Namespace { database: read.namespace.database, collection };
-        let form = Form::of(class);
-        let answers = |held: &Held| {
-            Some(held.form) == form
-                && (held.namespace.0.as_str(), held.namespace.1.as_str()) == (namespace.database, collection)
-        };
-        let list = form.and_then(Form::list);
-        // Some drivers send statements in the body, where one is logged a second time, and several as their number.
-        let has_statements = |json: &str| list.is_some_and(|list| json.contains(&format!("\"{list}\":[")));
-        if self.held.get(&key).is_some_and(answers) && (read.truncated || !has_statements(read.json)) {
-            let command = if read.truncated { Ok(None) } else { read.document().map(Some) };
-            self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
-            return command.map(|_| ());
-        }
-        if self.held.get(&key).is_some_and(answers) {
-            self.held_bytes = self.held_bytes.saturating_sub(self.held.remove(&key).map_or(0, |held| held.bytes));
+        let namespace = Namespace { collection: target.unwrap_or(read.namespace.collection), ..read.namespace };
+        if self.held.get(&key).is_some_and(|held| held.belongs_to(class, namespace)) {
+            if !read.has_statements(class) {
+                let command = read.whole();
+                self.release(key, command.as_ref().ok().and_then(Option::as_ref), out);
+                return command.map(|_| ());
+            }
+            self.forget(key);
         }
         self.release(key, None, out);
         if !wanted(namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let hidden = |statements, reason| {
-            let (database, collection) = (namespace.database.to_owned(), collection.to_owned());
-            Asked::Hidden(Hidden { database, collection, class, statements, reason })
-        };
-        let asked = if read.truncated {
-            hidden(inserted.unwrap_or(1).max(1), TRUNCATED)
-        } else {
-            let document = read.document()?;
-            match list {
-                Some(list) if document.as_document().get(list).and_then(Value::as_array).is_none() => {
-                    let count = document.as_document().get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
-                    hidden(count.or(inserted).unwrap_or(1).max(1), OMITTED)
-                }
-                _ => {
-                    let database = document.as_document().get("$db").and_then(|db| db.as_str());
-                    Asked::Command(kept(document.as_document(), database.unwrap_or(namespace.database)))
-                }
-            }
+        let asked = match read.whole()? {
+            None => hidden(namespace, class, inserted, TRUNCATED),
+            Some(document) => asked(document.as_document(), namespace, class, inserted),
         };
         out.push(Past { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
         Ok(())
     }
 
+    fn forget(&mut self, key: u64) -> Option<Held> {
+        let held = self.held.remove(&key)?;
+        self.held_bytes = self.held_bytes.saturating_sub(held.bytes);
+        Some(held)
+    }
+
     fn release(&mut self, key: u64, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
-        if let Some(held) = self.held.remove(&key) {
-            self.held_bytes = self.held_bytes.saturating_sub(held.bytes);
+        if let Some(held) = self.forget(key) {
             held.release(command, out);
         }
     }
@@ -252,30 +227,50 @@ struct Read<'l> {
 }
 
 impl Read<'_> {
-    fn document(&self) -> Result<CowDocument<'static>, Unreadable> {
-        shell::document(self.json).map_err(|error| Unreadable(error.to_string()))
+    /// `None` where it was cut.
+    fn whole(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
+        if self.truncated {
+            return Ok(None);
+        }
+        shell::document(self.json).map(Some).map_err(|error| Unreadable(error.to_string()))
+    }
+
+    /// Some drivers send statements in the body, where one is logged a second time, and several as their number.
+    fn has_statements(&self, class: Class) -> bool {
+        let list = Form::of(class).and_then(Form::list);
+        !self.truncated && list.is_some_and(|list| self.json.contains(&format!("\"{list}\":[")))
     }
 }
 
 impl Held {
+    /// Whether these are statements of such a command.
+    fn belongs_to(&self, class: Class, namespace: Namespace<'_>) -> bool {
+        let (database, collection) = &self.namespace;
+        Some(self.form) == Form::of(class)
+            && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
+    }
+
     fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
         let Self { client, milliseconds, form, .. } = self;
         let (database, collection) = self.namespace;
+        let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
-            let class = if form == Form::Delete { Class::Delete } else { Class::Update };
-            let (database, collection) = (database.clone(), collection.clone());
-            let hidden = Hidden { database, collection, class, statements: self.truncated, reason: TRUNCATED };
-            out.push(Past { client: client.clone(), milliseconds, asked: Asked::Hidden(hidden), partial: false });
+            let asked = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
+            out.push(Past { client: client.clone(), milliseconds, asked, partial: false });
         }
         if self.statements.is_empty() {
             return;
         }
-        let namespace = Namespace { database: &database, collection: &collection };
         let partial = command.is_none();
         let rest = command.or(self.comment.as_ref()).map(CowDocument::as_document);
         let command = joined(form, namespace, rest, &self.statements);
         out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command), partial }));
     }
+}
+
+/// Of a logged statement.
+fn class_of(form: Form) -> Class {
+    if form == Form::Delete { Class::Delete } else { Class::Update }
 }
 
 /// RFC 3339 → milliseconds since 1970 UTC.

@@ -60,7 +60,7 @@ pub(super) const TRUNCATED: &str = "the source truncated it";
 /// The reason where a rule looks at what a [`Past::partial`] leaves out.
 pub(super) const REST_UNKNOWN: &str = "the source leaves out what the command said beside its statements";
 /// The reason where the source never has it.
-pub(super) const OMITTED: &str = "the source leaves out what the command carries";
+const OMITTED: &str = "the source leaves out what the command carries";
 
 /// Fields that mattered to the session, not to what the command does.
 pub(super) fn is_of_session(key: &[u8]) -> bool {
@@ -85,6 +85,25 @@ pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static
         kept.for_each(|element| w.element(element));
         w.string("$db", database);
     })
+}
+
+/// A command that its entry does not show. `statements` is how many it had, if that is known.
+pub(super) fn hidden(namespace: Namespace<'_>, class: Class, statements: Option<u64>, reason: &'static str) -> Asked {
+    let (database, collection) = (namespace.database.to_owned(), namespace.collection.to_owned());
+    Asked::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
+}
+
+/// A command as its entry shows it. mongod leaves inserted documents out and may write other statements as their
+/// number; `inserted` is how many it counted.
+pub(super) fn asked(shown: Document<'_>, namespace: Namespace<'_>, class: Class, inserted: Option<u64>) -> Asked {
+    if let Some(list) = Form::of(class).and_then(Form::list)
+        && shown.get(list).and_then(Value::as_array).is_none()
+    {
+        let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
+        return hidden(namespace, class, count.or(inserted), OMITTED);
+    }
+    let database = shown.get("$db").and_then(|database| database.as_str());
+    Asked::Command(kept(shown, database.unwrap_or(namespace.database)))
 }
 
 /// The command that carried these statements. `rest` is what is known of it beside them.

@@ -9,11 +9,10 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::past::{
-    Asked, Client, Hidden, OMITTED, Past, TRUNCATED, Unreadable, Wanted, comment, connection, head, joined, kept,
-    statement,
+    Asked, Client, Past, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined, statement,
 };
 use crate::command::{Class, Form, Namespace, classify};
-use crate::document::{CowDocument, Value};
+use crate::document::{CowDocument, Document};
 use crate::shell;
 
 #[derive(Deserialize)]
@@ -52,61 +51,54 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(),
     let entry: Entry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
     let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
-    let form = match entry.op.as_str() {
-        "update" => Some(Form::Update),
-        "remove" => Some(Form::Delete),
-        _ => None,
-    };
-    let (class, collection) = match form {
-        Some(Form::Delete) => (Class::Delete, namespace.collection),
-        Some(_) => (Class::Update, namespace.collection),
-        None => match (truncated_name(json), head(json)) {
-            (Some(name), _) => (classify(name.as_bytes()), namespace.collection),
-            (None, Some((class, target))) => (class, target.unwrap_or(namespace.collection)),
-            (None, None) => return Ok(()),
-        },
-    };
-    let namespace = Namespace { database: namespace.database, collection };
+    let form = form_of(&entry.op);
+    let Some((class, collection)) = target(form, json, namespace) else { return Ok(()) };
+    let namespace = Namespace { collection, ..namespace };
     if !wanted(namespace, class, json.as_bytes()) {
         return Ok(());
     }
     let inserted = entry.ninserted.as_ref().and_then(number).and_then(|count| u64::try_from(count).ok());
-    let hidden = |reason, count: Option<u64>| {
-        let (database, collection) = (namespace.database.to_owned(), collection.to_owned());
-        Asked::Hidden(Hidden {
-            database,
-            collection,
-            class,
-            statements: count.or(inserted).unwrap_or(1).max(1),
-            reason,
-        })
-    };
     let asked = if truncated_name(json).is_some() {
-        hidden(TRUNCATED, None)
+        hidden(namespace, class, inserted, TRUNCATED)
     } else {
-        let document = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
-        let list = Form::of(class).and_then(Form::list);
-        match (form, list) {
-            (Some(form), _) => {
-                let statement = statement(form, document.as_document());
-                let comment = comment(document.as_document());
-                let rest = comment.as_ref().map(CowDocument::as_document);
-                let Some(command) = joined(form, namespace, rest, &[statement]) else { return Ok(()) };
-                Asked::Command(command)
-            }
-            (None, Some(list)) if document.as_document().get(list).and_then(Value::as_array).is_none() => {
-                hidden(OMITTED, document.as_document().get(list).and_then(Value::as_integer).map(i64::unsigned_abs))
-            }
-            _ => {
-                let database = document.as_document().get("$db").and_then(|db| db.as_str());
-                Asked::Command(kept(document.as_document(), database.unwrap_or(namespace.database)))
-            }
+        let shown = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
+        match form {
+            None => asked(shown.as_document(), namespace, class, inserted),
+            Some(form) => match command_of(form, namespace, shown.as_document()) {
+                Some(command) => Asked::Command(command),
+                None => return Ok(()),
+            },
         }
     };
     let users = entry.users.map(|users| users.into_iter().map(|user| (user.db, user.user)).collect());
     let client = Client { app: entry.app, users, connection: connection(entry.client.unwrap_or_default().as_bytes()) };
     out.push(Past { client, milliseconds: entry.ts.as_ref().and_then(date), asked, partial: form.is_some() });
     Ok(())
+}
+
+/// Of entries that show a statement rather than a command.
+fn form_of(operation: &str) -> Option<Form> {
+    match operation {
+        "update" => Some(Form::Update),
+        "remove" => Some(Form::Delete),
+        _ => None,
+    }
+}
+
+/// What an entry is about; its `ns` may be a database's `$cmd`, then the command names the collection.
+fn target<'e>(form: Option<Form>, json: &'e str, namespace: Namespace<'e>) -> Option<(Class, &'e str)> {
+    match (form, truncated_name(json)) {
+        (Some(Form::Delete), _) => Some((Class::Delete, namespace.collection)),
+        (Some(_), _) => Some((Class::Update, namespace.collection)),
+        (None, Some(name)) => Some((classify(name.as_bytes()), namespace.collection)),
+        (None, None) => head(json).map(|(class, target)| (class, target.unwrap_or(namespace.collection))),
+    }
+}
+
+/// The command of the one statement that an entry shows; the comment is all that is known of it besides.
+fn command_of(form: Form, namespace: Namespace<'_>, shown: Document<'_>) -> Option<CowDocument<'static>> {
+    let comment = comment(shown);
+    joined(form, namespace, comment.as_ref().map(CowDocument::as_document), &[statement(form, shown)])
 }
 
 /// The first word of a command of which only a text is left: `{"$truncated": "{ find: \"orders\", …"}`.

@@ -23,8 +23,8 @@ struct Proposal {
     evidence: Vec<String>,
 }
 
-/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules proposed before it is a
-/// comment too.
+/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules
+/// proposed before it is a comment too.
 #[must_use]
 pub fn propose(habits: &Habits, sources: &[String]) -> String {
     const OPENING: &str = "version: 1\nrules:\n";
@@ -95,12 +95,16 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
     if blind == 0 {
         return None;
     }
+    let blindly = if blind == replaced { String::new() } else { format!("{blind} of them ") };
+    let read = match habits.after_reading {
+        0 => String::new(),
+        _ if replaced == 1 => ", after the same connection had read it".to_owned(),
+        read => format!(", {read} of them after the same connection had read it"),
+    };
     let mut lines = vec![format!(
-        "A whole document was replaced {}, {} without any condition beside _id, {} after the same connection had read it: \
-         what others wrote in between is erased.",
+        "A whole document was replaced {}, {blindly}without any condition beside _id{read}: what others wrote in \
+         between is erased.",
         times(replaced),
-        times(blind),
-        times(habits.after_reading)
     )];
     lines.extend(evidence(&habits.replacements));
     let version = habits.fields.iter().find(|((purpose, _), _)| *purpose == Purpose::Version);

@@ -9,7 +9,7 @@ use crate::command::{Class, Namespace};
 use crate::document::Document;
 use crate::patterns::RuleSet;
 use crate::rules::Source;
-use crate::shell::render;
+use crate::shell::render_unbroken;
 
 fn everything(_: Namespace<'_>, _: Class, _: &[u8]) -> bool {
     true
@@ -35,10 +35,7 @@ fn read(lines: &[String]) -> Vec<String> {
 fn told(past: &Past) -> String {
     let partial = if past.partial { " (partial)" } else { "" };
     match &past.asked {
-        Asked::Command(command) => {
-            let text = render(command.as_document(), "d");
-            format!("{}{partial}", text.split_whitespace().collect::<Vec<_>>().join(" "))
-        }
+        Asked::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
         Asked::Hidden(Hidden { collection, class, statements, reason, .. }) => {
             format!("{class:?} of {statements} on {collection}: {reason}")
         }
@@ -53,9 +50,9 @@ fn statements_and_their_command_come_together_by_connection() {
     const WHOLE: &str =
         r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}, {comment: "hi"})"#;
     const PART: &str = r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}) (partial)"#;
-    const TWICE: &str = "db.c.bulkWrite([ {replaceOne: {filter: {_id: 1}, replacement: {a: 5, at: \
+    const TWICE: &str = "db.c.bulkWrite([{replaceOne: {filter: {_id: 1}, replacement: {a: 5, at: \
                          ISODate(\"2026-01-01T00:00:00.005Z\")}}}, {replaceOne: {filter: {_id: 1}, replacement: {a: 5, \
-                         at: ISODate(\"2026-01-01T00:00:00.005Z\")}}} ])";
+                         at: ISODate(\"2026-01-01T00:00:00.005Z\")}}}])";
     let write = |context| line(context, "update", "d.c", Q, "");
     let rest = |context| line(context, "command", "d.$cmd", UPDATE, "");
     let find = line("a", "command", "d.c", r#"{"find":"c","filter":{},"$db":"d"}"#, "");
@@ -305,7 +302,7 @@ fn habits_become_rules_that_load() {
     for (commands, expected, absent) in [
         (
             vec!["db.c.find({_id: 1})", "db.c.replaceOne({_id: 1}, {a: 1})"],
-            "once after the same connection had read it",
+            "beside _id, after the same connection had read it",
             "guard:",
         ),
         (

@@ -6,10 +6,11 @@ mod coverage;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
@@ -46,59 +47,98 @@ pub struct Arguments {
 
 /// 0 when everything loads, whatever it warns of; 1 when it does not, or the deployment cannot be asked.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let mut paths = arguments.paths.clone();
-    let mut reports = Vec::new();
-    let mut fine;
-    let mut settings = ConfigFile::default();
-    match arguments.config.as_deref().map(ConfigFile::read).transpose() {
-        Ok(config) => {
-            settings = config.unwrap_or_default();
-            fine = certificates_load(&settings) & admin_is_safe(&settings);
-            paths.extend(settings.rules.clone());
-        }
-        Err(report) => {
-            fine = false;
-            reports.push(report);
-        }
-    }
-    let loaded = RuleSet::load(&paths);
-    fine &= loaded.is_ok();
-    reports.push(match &loaded {
-        Ok(rules) => rules.warnings().clone(),
-        Err(report) => report.clone(),
-    });
-    if let (Some(upstream), Ok(rules)) = (&arguments.upstream, &loaded) {
+    let mut findings = Findings::default();
+    let settings = findings.settings(arguments.config.as_deref());
+    let rules = findings.rules(&[&*arguments.paths, &*settings.rules].concat());
+    if let (Some(upstream), Some(rules)) = (&arguments.upstream, &rules) {
         let settings = ConfigFile {
             upstream: Some(upstream.clone()),
             service: arguments.service.clone().or(settings.service),
             resolver: arguments.resolver.or(settings.resolver),
             ..ConfigFile::default()
         };
-        match look(&settings, rules) {
-            Ok(found) => reports.push(Report::new(found, rules.sources().clone())),
+        findings.deployment(&settings, rules);
+    }
+    match arguments.format {
+        Format::Json => println!("{}", findings.to_json(rules.as_ref().filter(|_| arguments.coverage))),
+        Format::Text => findings.show(rules.as_ref(), arguments.coverage),
+    }
+    if findings.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What was found, in the order it is shown.
+#[derive(Default)]
+struct Findings {
+    reports: Vec<Report>,
+    /// Something is no mere warning.
+    failed: bool,
+}
+
+impl Findings {
+    /// What the configuration file says; its certificates are loaded too.
+    fn settings(&mut self, config: Option<&Path>) -> ConfigFile {
+        match config.map(ConfigFile::read).transpose() {
+            Ok(settings) => {
+                let settings = settings.unwrap_or_default();
+                self.failed |= !(certificates_load(&settings) & admin_is_safe(&settings));
+                settings
+            }
+            Err(report) => {
+                self.failed = true;
+                self.reports.push(report);
+                ConfigFile::default()
+            }
+        }
+    }
+
+    /// `None` when they do not load.
+    fn rules(&mut self, paths: &[PathBuf]) -> Option<RuleSet> {
+        match RuleSet::load(paths) {
+            Ok(rules) => {
+                self.reports.push(rules.warnings().clone());
+                Some(rules)
+            }
+            Err(report) => {
+                self.failed = true;
+                self.reports.push(report);
+                None
+            }
+        }
+    }
+
+    /// What the deployment lacks.
+    fn deployment(&mut self, settings: &ConfigFile, rules: &RuleSet) {
+        match look(settings, rules) {
+            Ok(found) => self.reports.push(Report::new(found, rules.sources().clone())),
             Err(error) => {
-                fine = false;
+                self.failed = true;
                 eprintln!("docward: the deployment cannot be asked: {error:#}");
             }
         }
     }
-    match (arguments.format, &loaded) {
-        (Format::Json, Ok(rules)) if arguments.coverage && fine => println!("{}", coverage::json(rules)),
-        (Format::Json, _) => println!("{}", to_json(&reports)),
-        (Format::Text, loaded) => {
-            reports.iter().for_each(show);
-            if let Ok(rules) = loaded {
-                if arguments.coverage {
-                    print!("{}", coverage::text(rules));
-                }
-                println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
-            }
+
+    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) {
+        for report in self.reports.iter().filter(|report| !report.is_empty()) {
+            eprint!("{}", report.render(std::io::stderr().is_terminal()));
         }
+        let Some(rules) = rules else { return };
+        if with_coverage {
+            print!("{}", coverage::text(rules));
+        }
+        println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
     }
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+
+    /// The diagnostics, or what `covering` covers if there is nothing wrong.
+    fn to_json(&self, covering: Option<&RuleSet>) -> String {
+        if let Some(rules) = covering.filter(|_| !self.failed) {
+            return coverage::json(rules);
+        }
+        let lists = self.reports.iter().map(Report::to_json);
+        let each = lists.flat_map(|list| if let Value::Array(list) = list { list } else { Vec::new() });
+        each.collect::<Value>().to_string()
+    }
 }
 
-/// What the deployment lacks.
 fn look(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<Vec<Diagnostic>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -122,15 +162,4 @@ fn admin_is_safe(config: &ConfigFile) -> bool {
         eprintln!("docward: admin: {error:#}");
     }
     settings.is_ok()
-}
-
-fn to_json(reports: &[Report]) -> serde_json::Value {
-    let lists = reports.iter().map(Report::to_json);
-    lists.flat_map(|list| if let serde_json::Value::Array(list) = list { list } else { Vec::new() }).collect()
-}
-
-fn show(report: &Report) {
-    if !report.is_empty() {
-        eprint!("{}", report.render(std::io::stderr().is_terminal()));
-    }
 }

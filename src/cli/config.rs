@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::LogFormat;
 use super::values::{self, AdminAddress};
 use crate::admin;
+use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
 use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
 use crate::service::MongoService;
@@ -34,6 +35,8 @@ pub(super) struct ConfigFile {
     pub(super) hand_over: Option<PathBuf>,
     pub(super) log_format: Option<LogFormat>,
     pub(super) log_documents: bool,
+    /// The collector that spans go to.
+    pub(super) otlp: Option<Endpoint>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
     /// The name server for mongodb+srv.
@@ -111,6 +114,7 @@ impl ConfigFile {
             hand_over: reader.text("hand_over").map(|path| folder.join(path.value)),
             log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
             log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
+            otlp: checked(reader, "otlp", Endpoint::parse),
             upstream: checked(reader, "upstream", values::connection_string),
             service: checked(reader, "service", values::connection_string),
             resolver: checked(reader, "resolver", values::address),
@@ -218,8 +222,7 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
         reader.context().error(Code::ConflictingSettings, listen.span, message);
     }
     let read = |(name, entry): &(Key, Node)| {
-        if !name.text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            let message = format!("`{}`: write the member's HOST:PORT, as rs.conf() shows it", name.text);
+        if let Err(message) = values::member_name(&name.text) {
             reader.context().error(Code::InvalidValue, name.span, message);
         }
         let mut entry = reader.context().map(entry)?;

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use super::config::ConfigFile;
 use super::{EXIT_USAGE, fail, load_rules, values};
 use crate::patterns::{Rule, RuleSet};
-use crate::rules::Report;
+use crate::rules::{Report, RuleId};
 use crate::service::MongoService;
 
 /// As typed.
@@ -21,18 +21,32 @@ pub(super) struct Connection {
     /// YAML file with the same keys as the flags of serve; a flag wins.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
-    upstream: Option<String>,
+    #[command(flatten)]
+    deployment: Deployment,
     /// Connection string for docward's own work [default: upstream, without its credentials].
     #[arg(long, value_name = "URI", value_parser = values::connection_string)]
     service: Option<String>,
-    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    resolver: Option<SocketAddr>,
     /// Rule file, or folder of them; may be repeated.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
+}
+
+/// The servers behind docward.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Deployment {
+    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
+    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
+    upstream: Option<String>,
+    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    resolver: Option<SocketAddr>,
+}
+
+impl Deployment {
+    /// The flags over the file.
+    pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
+        ConfigFile { upstream: self.upstream.or(file.upstream), resolver: self.resolver.or(file.resolver), ..file }
+    }
 }
 
 impl Connection {
@@ -50,13 +64,11 @@ impl Connection {
     /// Every mistake in the file.
     pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-        Ok(ConfigFile {
-            upstream: self.upstream.clone().or(file.upstream),
+        Ok(self.deployment.clone().over(ConfigFile {
             service: self.service.clone().or(file.service),
-            resolver: self.resolver.or(file.resolver),
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },
             ..file
-        })
+        }))
     }
 
     /// The configuration file as it is now, to see whether it has changed; `None` when there is none to read.
@@ -88,11 +100,50 @@ pub(super) fn start(
     }
 }
 
-/// The rule of this name.
-///
-/// # Errors
-/// Text for people.
-pub(super) fn rule<'r>(rules: &'r RuleSet, name: &str) -> Result<&'r Rule, String> {
-    let found = rules.rules().iter().find(|rule| rule.name.value == name);
-    found.ok_or_else(|| format!("--rule {name}: no rule in --rules has this name"))
+/// The flags of a subcommand that goes through the documents of one rule.
+#[derive(Debug, Args)]
+pub struct OneRule {
+    /// Name of the rule, whatever its mode.
+    #[arg(long = "rule", value_name = "NAME")]
+    name: String,
+    /// Count what would be changed, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// What such a subcommand works on.
+pub(super) struct Job {
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) rule: RuleId,
+    pub(super) service: MongoService,
+    pub(super) dry_run: bool,
+}
+
+impl OneRule {
+    /// Finds the rule, connects, and runs `work` to its end.
+    pub(super) fn run(self, work: impl AsyncFnOnce(Job) -> ExitCode) -> ExitCode {
+        let Self { name, dry_run, connection } = self;
+        connection.run(async |rules, service| {
+            let found = rules.rules().iter().find(|rule| rule.name.value == name).map(|rule| rule.id);
+            match found {
+                Some(rule) => work(Job { rules, rule, service, dry_run }).await,
+                None => fail(&format!("--rule {name}: no rule in --rules has this name"), EXIT_USAGE),
+            }
+        })
+    }
+}
+
+impl Job {
+    pub(super) fn rule(&self) -> &Rule {
+        self.rules.rule(self.rule)
+    }
+
+    /// The rule is of a pattern that the subcommand does nothing for; `only` says which it is for.
+    pub(super) fn refuse(&self, only: &str) -> ExitCode {
+        let rule = self.rule();
+        let (name, pattern) = (&rule.name.value, rule.pattern.name());
+        fail(&format!("--rule {name}: it is of the pattern `{pattern}`; {only}"), EXIT_USAGE)
+    }
 }

@@ -6,23 +6,30 @@ const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
 
-/// All lines of both, each with a line break; with ANSI colours if `coloured`.
+/// All lines of both, each with a line break; with ANSI colours if `coloured`. A comma at its end, which says that
+/// another line follows, makes no line different.
 pub(super) fn difference(before: &str, after: &str, coloured: bool) -> String {
-    let difference = TextDiff::from_lines(before, after);
+    let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let (old, new) = (without_commas(&before), without_commas(&after));
     let mut out = String::new();
-    for change in difference.iter_all_changes() {
+    for change in TextDiff::from_slices(&old, &new).iter_all_changes() {
         let (sign, colour) = match change.tag() {
             ChangeTag::Delete => ("-", RED),
             ChangeTag::Insert => ("+", GREEN),
             ChangeTag::Equal => (" ", ""),
         };
-        let line = change.value().trim_end_matches('\n');
+        let line = change.new_index().and_then(|at| after.get(at)).or_else(|| before.get(change.old_index()?));
+        let line = line.copied().unwrap_or_default();
         match coloured && !colour.is_empty() {
             true => out.push_str(&format!("{colour}{sign} {line}{PLAIN}\n")),
             false => out.push_str(&format!("{sign} {line}\n")),
         }
     }
     out
+}
+
+fn without_commas<'t>(lines: &[&'t str]) -> Vec<&'t str> {
+    lines.iter().map(|line| line.strip_suffix(',').unwrap_or(line)).collect()
 }
 
 #[cfg(test)]
@@ -32,6 +39,8 @@ mod tests {
     #[test]
     fn lines_of_both_in_order() {
         assert_eq!(difference("a\nb\nc\n", "a\nB\nc\n", false), "  a\n- b\n+ B\n  c\n");
+        assert_eq!(difference("a,\nb\n", "a,\nb,\nc\n", false), "  a,\n  b,\n+ c\n");
+        assert_eq!(difference("a,\nb\n", "a\n", false), "  a\n- b\n");
         assert_eq!(difference("a", "b", true), "\u{1b}[31m- a\u{1b}[0m\n\u{1b}[32m+ b\u{1b}[0m\n");
     }
 }

@@ -1,6 +1,5 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
-mod admin;
 mod audit;
 mod check;
 mod completions;
@@ -8,7 +7,9 @@ mod config;
 mod connection;
 mod difference;
 mod explain;
+mod listening;
 mod man;
+mod onlookers;
 mod record;
 pub mod reload;
 mod repair;
@@ -35,7 +36,7 @@ pub const EXIT_USAGE: u8 = 64;
 
 /// A MongoDB wire-protocol proxy that enforces data-modelling patterns.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, propagate_version = true)]
 pub struct Arguments {
     /// Form of the log lines on stderr; RUST_LOG chooses what is logged [default: text].
     #[arg(long, value_enum, global = true)]
@@ -74,11 +75,11 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Propose rules that past traffic calls for.
     Suggest(suggest::Arguments),
-    /// Find copies that do not say what their original says, and mend them.
-    Repair(repair::Arguments),
-    /// Forget the stamps of a timestamps rule, so that the next write wins.
-    ResetClock(reset_clock::Arguments),
-    /// Print the JSON Schema of rule files, for editors.
+    /// Mend the copies of a `copies` rule that do not say what their original says.
+    Repair(connection::OneRule),
+    /// Forget the stamps of a `timestamps` rule, so that the next write wins.
+    ResetClock(connection::OneRule),
+    /// Print the JSON Schema of rule and test files, for editors.
     Schema,
     /// Print what a shell needs to complete docward's command line.
     Completions(completions::Arguments),

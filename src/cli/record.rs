@@ -3,7 +3,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,29 +15,20 @@ use clap::Args;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::config::{ConfigFile, TlsKeys};
-use super::connection::start;
-use super::serve::{TlsArguments, announce, configure, raise_file_limit};
-use super::{EXIT_USAGE, fail, values};
+use super::config::ConfigFile;
+use super::connection::{Deployment, start};
+use super::listening::Listening;
+use super::serve::{announce, configure, raise_file_limit};
+use super::{EXIT_USAGE, fail};
 use crate::audit::capture;
 use crate::proxy::{Proxy, RecordCounts, Recorder, Sink};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    listen: Option<SocketAddr>,
-    /// Host name that hello answers name instead of the address listened on.
-    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
-    advertise: Option<String>,
-    /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
-    upstream: Option<String>,
-    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    resolver: Option<SocketAddr>,
     #[command(flatten)]
-    tls: TlsArguments,
+    listening: Listening,
+    #[command(flatten)]
+    deployment: Deployment,
     /// The capture; one that is there is continued.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -55,13 +45,12 @@ struct Written {
 
 /// 0 when everything that was to be recorded up to a signal is in the file.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let Arguments { listen, advertise, upstream, resolver, tls, file } = arguments;
+    let Arguments { listening, deployment, file } = arguments;
     let capture = match open(&file).with_context(|| file.display().to_string()) {
         Ok(capture) => capture,
         Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
     };
-    let tls: TlsKeys = tls.into();
-    let settings = ConfigFile { listen, advertise, upstream, resolver, tls, ..ConfigFile::default() };
+    let settings = listening.over(deployment.over(ConfigFile::default()));
     start(Ok(settings), Builder::new_multi_thread(), async |settings, _| {
         raise_file_limit(None);
         match record(settings, capture).await {

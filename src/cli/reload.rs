@@ -1,10 +1,13 @@
-//! Rules that change while `serve` runs: on SIGHUP, and when their files say something else than before.
+//! What changes while `serve` runs, rules and certificates: on SIGHUP, and when the files say something else than
+//! before.
 //!
-//! The files' contents are looked at, not their times or events: that also sees the links Kubernetes swaps. A set
-//! is taken whole or not at all; statements under way finish under the rules they began with. Whoever else has
-//! something to load anew adds it here ([`Reload::also`]).
+//! The files' contents are looked at, not their times or events: that also sees the links Kubernetes swaps. What is
+//! made from files is a [`Part`]; each is taken over whole or not at all, and what is under way finishes as it began.
 
-use std::path::PathBuf;
+mod certificates;
+mod rules;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,27 +15,44 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::config::ConfigFile;
-use super::connection::Connection;
-use crate::patterns::RuleSet;
-use crate::rules::RuleSetHash;
+pub(super) use self::certificates::Certificates;
+pub(super) use self::rules::Rules;
 
 /// How often the files are looked at. Two looks that agree are waited for, lest half a file is loaded.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Loads something anew; the error says what is wrong, for people.
-pub type Part = Box<dyn FnMut() -> Result<(), String> + Send>;
+/// Something made from files. Its methods read them, which blocks.
+pub(super) trait Part: Send {
+    /// Of what the files said when it was made, as far as it matters whether it is the same.
+    fn made_from(&self) -> Fingerprint;
+
+    /// Of what they say now.
+    fn fingerprint(&self) -> Fingerprint;
+
+    /// Makes it anew, and logs what is in force then, also if it is what was before.
+    ///
+    /// # Errors
+    /// For people: what is wrong. Then nothing has changed.
+    fn load(&mut self) -> Result<(), String>;
+}
+
+/// Tells contents apart; proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fingerprint(u64);
 
 /// What was loaded since the start, for whoever watches over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
+    /// Times that everything which was to be loaded could be.
     pub loaded: u64,
+    /// Times that something could not.
     pub refused: u64,
     /// When what is in force was loaded.
     pub loaded_at: SystemTime,
     /// When something was loaded last, whatever came of it.
     pub tried_at: SystemTime,
-    /// What `docward check` would print of the last load; `None` when it went well.
+    /// What is wrong with the files as they were loaded last: of rules, what `docward check` would print; `None`
+    /// when all of them are in force.
     pub last_error: Option<String>,
 }
 
@@ -46,38 +66,32 @@ impl Status {
 
 /// Loads anew what changes.
 pub struct Reload {
-    connection: Connection,
-    /// What the flags and the file say, as far as it was heard.
-    settings: ConfigFile,
-    rules: Arc<ArcSwap<RuleSet>>,
-    parts: Vec<Part>,
+    parts: Vec<Followed>,
     status: Arc<ArcSwap<Status>>,
-    /// Of the files that were loaded or refused last.
-    known: Fingerprint,
 }
 
-/// What the files say, as far as it matters whether it is the same.
-type Fingerprint = (Option<Vec<u8>>, RuleSetHash);
+struct Followed {
+    part: Box<dyn Part>,
+    /// Of what was loaded or refused last.
+    known: Fingerprint,
+    /// Of the last look.
+    seen: Fingerprint,
+    /// Why the last load was refused.
+    error: Option<String>,
+}
+
+impl Fingerprint {
+    fn of(content: impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
 
 impl Reload {
-    /// `rules` are what the `connection` flags gave at the start.
-    pub(super) fn new(connection: Connection, rules: Arc<ArcSwap<RuleSet>>) -> Self {
-        // It could be read a moment ago; if not now, the first look says so.
-        let settings = connection.settings().unwrap_or_default();
-        let known = (connection.config_text(), rules.load().hash());
-        Self {
-            connection,
-            settings,
-            rules,
-            parts: Vec::new(),
-            status: Arc::new(ArcSwap::from_pointee(Status::now())),
-            known,
-        }
-    }
-
-    /// Loads this too, on every SIGHUP.
-    pub fn also(&mut self, part: Part) {
-        self.parts.push(part);
+    pub(super) fn new(parts: Vec<Box<dyn Part>>) -> Self {
+        let status = Arc::new(ArcSwap::from_pointee(Status::now()));
+        Self { parts: parts.into_iter().map(Followed::new).collect(), status }
     }
 
     pub fn status(&self) -> Arc<ArcSwap<Status>> {
@@ -88,97 +102,64 @@ impl Reload {
     pub(super) async fn keep(mut self, mut hang_up: Signal) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = self.known.clone();
         loop {
             let asked = tokio::select! {
                 _ = hang_up.recv() => true,
                 _ = looks.tick() => false,
             };
-            // Reading and checking files blocks.
             let turn = tokio::task::spawn_blocking(move || {
-                let now = self.fingerprint();
-                if asked || now == before && now != self.known {
-                    self.load(now.clone());
-                }
-                if asked {
-                    self.load_parts();
-                }
-                (self, now)
+                self.look(asked);
+                self
             });
             match turn.await {
-                Ok((reload, now)) => (self, before) = (reload, now),
+                Ok(reload) => self = reload,
                 Err(error) => {
-                    tracing::error!("rules are not followed any more: {error}");
+                    tracing::error!("rules and certificates are not followed any more: {error}");
                     return std::future::pending().await;
                 }
             }
         }
     }
 
-    fn fingerprint(&self) -> Fingerprint {
-        (self.connection.config_text(), RuleSet::fingerprint(&self.settings.rules))
-    }
-
-    fn load(&mut self, fingerprint: Fingerprint) {
-        let paths = match self.connection.settings() {
-            Ok(now) => self.take_settings(now),
-            Err(error) => return self.refused(fingerprint, &format!("{error:#}")),
-        };
-        match RuleSet::load(&paths) {
-            Ok(rules) => {
-                // The files may have changed since they were compared; then they are loaded once more.
-                self.known = (fingerprint.0, rules.hash());
-                self.settings.rules = paths;
-                tracing::info!(rules = rules.rules().len(), set = %rules.hash(), "rules loaded");
-                if !rules.warnings().is_empty() {
-                    tracing::warn!("the rules load, but:\n{}", rules.warnings().render(false));
-                }
-                self.rules.store(Arc::new(rules));
-                self.note(None);
-            }
-            Err(report) => self.refused(fingerprint, &report.render(false)),
+    /// Loads what has changed; everything, if somebody `asked` for it.
+    fn look(&mut self, asked: bool) {
+        let loads: Vec<bool> = self.parts.iter_mut().filter_map(|followed| followed.look(asked)).collect();
+        if loads.is_empty() {
+            return;
         }
-    }
-
-    fn load_parts(&mut self) {
-        let errors: Vec<String> = self.parts.iter_mut().filter_map(|part| part().err()).collect();
-        for error in errors {
-            tracing::error!("{error}; what was loaded before stays in force");
-            self.note(Some(error));
-        }
-    }
-
-    /// The rules' paths that the configuration names now; other keys wait for the next start.
-    fn take_settings(&mut self, now: ConfigFile) -> Vec<PathBuf> {
-        let paths = now.rules.clone();
-        let rest = |settings: &ConfigFile| ConfigFile { rules: Vec::new(), ..settings.clone() };
-        if rest(&now) != rest(&self.settings) {
-            tracing::warn!(
-                "--config: keys other than `rules` have changed; they take effect when docward starts again"
-            );
-            self.settings = ConfigFile { rules: self.settings.rules.clone(), ..now };
-        }
-        paths
-    }
-
-    fn refused(&mut self, fingerprint: Fingerprint, error: &str) {
-        self.known = fingerprint;
-        let (loaded, set) = (self.rules.load().rules().len(), self.rules.load().hash());
-        tracing::error!("the new rules are refused; the {loaded} rules of set {set} stay in force:\n{error}");
-        self.note(Some(error.to_owned()));
-    }
-
-    fn note(&self, error: Option<String>) {
+        let went_well = !loads.contains(&false);
         let before = self.status.load();
-        let (loaded, refused) = (u64::from(error.is_none()), u64::from(error.is_some()));
+        let errors: Vec<_> = self.parts.iter().filter_map(|followed| followed.error.as_deref()).collect();
         let now = SystemTime::now();
-        let status = Status {
-            loaded: before.loaded + loaded,
-            refused: before.refused + refused,
-            loaded_at: if error.is_none() { now } else { before.loaded_at },
+        self.status.store(Arc::new(Status {
+            loaded: before.loaded + u64::from(went_well),
+            refused: before.refused + u64::from(!went_well),
+            loaded_at: if went_well { now } else { before.loaded_at },
             tried_at: now,
-            last_error: error,
-        };
-        self.status.store(Arc::new(status));
+            last_error: (!errors.is_empty()).then(|| errors.join("\n")),
+        }));
     }
 }
+
+impl Followed {
+    fn new(part: Box<dyn Part>) -> Self {
+        let known = part.made_from();
+        Self { part, known, seen: known, error: None }
+    }
+
+    /// Whether a load went well, if there was one.
+    fn look(&mut self, asked: bool) -> Option<bool> {
+        let now = self.part.fingerprint();
+        let settled = std::mem::replace(&mut self.seen, now) == now;
+        if !asked && (!settled || now == self.known) {
+            return None;
+        }
+        self.error = self.part.load().err();
+        // What changed after it was looked at is loaded once more; the same mistake is reported once.
+        self.known = if self.error.is_none() { self.part.made_from() } else { now };
+        Some(self.error.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests;

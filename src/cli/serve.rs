@@ -16,15 +16,16 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::admin::Desk;
-use super::config::{AdminKeys, ConfigFile, LimitKeys, TlsKeys};
+use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, start};
-use super::reload::Reload;
+use super::listening::Listening;
+use super::onlookers::Onlookers;
+use super::reload::{Certificates, Part, Reload, Rules};
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, start_logging};
-use crate::admin::{self, Admin};
+use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
-use crate::proxy::{Advertised, Certificates, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream};
+use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
@@ -37,12 +38,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As typed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
-    listen: Option<SocketAddr>,
-    /// Host name that hello answers name instead of the address listened on.
-    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
-    advertise: Option<String>,
+    #[command(flatten)]
+    listening: Listening,
+    /// Address of one member's listener, and what clients call it if that is something else; the member's name as
+    /// rs.conf() shows it. Members that are not mentioned are hidden. May be given several times.
+    #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
+    members: Vec<(String, MemberEntry)>,
     /// Address for an application's queries, answered by a secondary; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
@@ -52,6 +53,9 @@ pub struct Arguments {
     /// Log what rules decide with the documents it is about; whoever reads the log then reads the data.
     #[arg(long)]
     log_documents: bool,
+    /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    otlp: Option<Endpoint>,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
@@ -59,8 +63,6 @@ pub struct Arguments {
     connection: Connection,
     #[command(flatten)]
     admin: AdminArguments,
-    #[command(flatten)]
-    tls: TlsArguments,
     #[command(flatten)]
     limits: LimitArguments,
 }
@@ -77,28 +79,6 @@ struct AdminArguments {
     /// File with that token; needed for an address that other machines reach.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-}
-
-/// The listeners' side; the upstream's is in its connection string.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "TLS")]
-pub(super) struct TlsArguments {
-    /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
-    #[arg(long, value_name = "FILE")]
-    tls_certificate: Option<PathBuf>,
-    /// PEM file with the certificate's private key [default: the certificate's file].
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// PEM file of authorities; clients without a certificate signed by one of them are refused.
-    #[arg(long, value_name = "FILE")]
-    tls_client_ca: Option<PathBuf>,
-}
-
-impl From<TlsArguments> for TlsKeys {
-    fn from(typed: TlsArguments) -> Self {
-        let TlsArguments { tls_certificate, tls_key, tls_client_ca } = typed;
-        Self { certificate: tls_certificate, key: tls_key, client_ca: tls_client_ca }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -124,8 +104,8 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
     start_logging(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
-        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
-        let (admin, (config, service)) = match configured.await {
+        let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
+        let (onlookers, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -133,9 +113,13 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
             return fail(&refused, EXIT_USAGE);
         }
         raise_file_limit(config.limits.connections);
-        let rules = Arc::new(ArcSwap::new(rules));
-        let reload = Reload::new(connection, rules.clone());
-        match serve(config, admin, rules, service, reload).await {
+        let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
+        let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
+        match certificates(&config, &service) {
+            Ok(certificates) => parts.extend(certificates),
+            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+        }
+        match serve(config, onlookers, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -145,30 +129,24 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     let Arguments {
-        listen,
-        advertise,
+        listening,
+        members,
         query_listen,
         drain_timeout,
         log_documents,
+        otlp,
         hand_over,
         connection,
         admin,
-        tls,
         limits,
     } = arguments;
-    let file = connection.settings()?;
+    let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
-        listen: listen.or(file.listen),
-        advertise: advertise.or(file.advertise),
+        members: if members.is_empty() { file.members } else { members.into_iter().collect() },
         admin: AdminKeys {
             address: admin.admin.or(file.admin.address),
             token: admin.admin_token.or(file.admin.token),
             token_file: admin.admin_token_file.or(file.admin.token_file),
-        },
-        tls: TlsKeys {
-            certificate: tls.tls_certificate.or(file.tls.certificate),
-            key: tls.tls_key.or(file.tls.key),
-            client_ca: tls.tls_client_ca.or(file.tls.client_ca),
         },
         limits: LimitKeys {
             connections: limits.connections.or(file.limits.connections),
@@ -179,6 +157,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
         log_documents: log_documents || file.log_documents,
+        otlp: otlp.or(file.otlp),
         hand_over: hand_over.or(file.hand_over),
         ..file
     })
@@ -197,7 +176,8 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
         limits: settings.limits.settings(),
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
         log_documents: settings.log_documents,
-        measured: settings.admin.address.is_some(),
+        tracer: None,
+        measured: false,
         hand_over: settings.hand_over,
     };
     Ok((config, service))
@@ -214,7 +194,7 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
     }
     ensure!(
         settings.listen.is_none(),
-        "--listen and `members` contradict each other: every member has its own address"
+        "--listen and --member (`members`) contradict each other: every member has its own address"
     );
     let mapped = settings.members.iter().map(|(member, entry)| Mapped {
         member: member.clone(),
@@ -239,6 +219,26 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
     }
 }
 
+/// What handshakes are made with, on every side that speaks TLS.
+///
+/// # Errors
+/// Text for people: the service's connection string names files that cannot be used.
+fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<dyn Part>>> {
+    let mut parts: Vec<Box<dyn Part>> = Vec::new();
+    if let Some(tls) = &config.tls {
+        parts.push(Certificates::new("listeners", tls.clone(), || {}));
+    }
+    if let Some(tls) = &config.upstream.tls {
+        parts.push(Certificates::new("upstream", tls.clone(), || {}));
+    }
+    if let Some(files) = service.tls_files() {
+        // The driver reads them by itself, once; these only tell when they are other ones, and good.
+        let (tls, service) = (UpstreamTls::load(files).context("--service")?, service.clone());
+        parts.push(Certificates::new("service", Arc::new(tls), move || service.reconnect()));
+    }
+    Ok(parts)
+}
+
 /// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
 pub(super) fn raise_file_limit(connections: Option<usize>) {
     const OTHER_FILES: u64 = 100;
@@ -255,10 +255,10 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
 }
 
 async fn serve(
-    config: Config,
-    admin: Option<admin::Settings>,
+    mut config: Config,
+    onlookers: Onlookers,
     rules: Arc<ArcSwap<RuleSet>>,
-    service: MongoService,
+    service: Arc<MongoService>,
     reload: Reload,
 ) -> Result<()> {
     // Before anything listens: a signal that comes early must not be lost.
@@ -266,18 +266,11 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let mut certificates_hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let service = Arc::new(service);
-    let certificates = Certificates::new(config.tls.clone(), config.upstream.tls.clone(), service.clone());
-    let certificates = certificates.context("--service")?;
-    // Who is to hand over still listens there.
-    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
-    let admin = admin.transpose().context("--admin")?;
+    let onlookers = onlookers.prepare(&mut config)?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
     let observer = proxy.observer();
-    let desk = || Desk { observer: observer.clone(), status: reload.status() };
-    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
-    announce(&proxy, admin.as_ref().map(Admin::address))?;
+    let onlookers = onlookers.look_at(&observer, reload.status())?;
+    announce(&proxy, onlookers.address())?;
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -295,12 +288,13 @@ async fn serve(
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
     let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
     tokio::select! {
-        _ = serving => Ok(()),
-        () = reload.keep(hang_up) => Ok(()),
-        () = certificates.follow(async || _ = certificates_hang_up.recv().await) => Ok(()),
-        () = access::watch(&service, &rules) => Ok(()),
-        () = reports => Ok(()),
+        _ = serving => {}
+        () = reload.keep(hang_up) => {}
+        () = access::watch(&service, &rules) => {}
+        () = reports => {}
     }
+    onlookers.end().await;
+    Ok(())
 }
 
 /// Sockets that systemd, or another manager that speaks its protocol, has opened for us.

@@ -163,7 +163,7 @@ impl Trial<'_> {
                     .iter()
                     .map(|need| words::need(need, &undecided.outcome, &self.test.database))
                     .collect();
-                says(format!("expected {expectation}, but that depends on what is stored: {}", needs.join("; ")))
+                says(format!("expected {expectation}, but that cannot be told without a server: {}", needs.join("; ")))
             }
             _ if self.test.expect != Expectation::Rejected && self.is_as_expected() => None,
             _ => Some(self.sent_otherwise(expectation)),

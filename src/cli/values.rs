@@ -4,6 +4,7 @@
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use super::config::MemberEntry;
 use crate::proxy::Advertised;
 use crate::rules::parse_duration;
 use crate::service::connection;
@@ -59,6 +60,23 @@ pub(super) fn advertised(text: &str) -> Result<Advertised, String> {
     }
 }
 
+/// A member's listener: `MEMBER=LISTEN`, or `MEMBER=LISTEN,ADVERTISE` where it is called something else outside.
+pub(super) fn member(text: &str) -> Result<(String, MemberEntry), String> {
+    let (name, listener) =
+        text.split_once('=').ok_or("write MEMBER=LISTEN, for example db1.example.com:27017=0.0.0.0:27018")?;
+    let (listen, advertise) = listener.split_once(',').map_or((listener, None), |(a, b)| (a, Some(b)));
+    let entry = MemberEntry { listen: address(listen)?, advertise: advertise.map(advertised).transpose()? };
+    Ok((member_name(name)?, entry))
+}
+
+/// A member as its set's configuration names it.
+pub(super) fn member_name(text: &str) -> Result<String, String> {
+    let named = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    named
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("`{text}`: write the member's HOST:PORT, as rs.conf() shows it"))
+}
+
 pub(super) fn connection_string(text: &str) -> Result<String, String> {
     connection::check(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -85,6 +103,23 @@ mod tests {
         assert!(admin_address("9216").is_err());
         assert!(token("0123456789abcdef").is_ok());
         assert!(token("short").is_err() && token("0123456789abcdef and more").is_err());
+    }
+
+    #[test]
+    fn a_member_has_a_listener_and_perhaps_a_name() {
+        let listen = "127.0.0.1:1".parse().unwrap();
+        let other = Advertised { host: "other".into(), port: Some(7) };
+        for (text, advertise) in [("db1:27017=127.0.0.1:1", None), ("db1:27017=127.0.0.1:1,other:7", Some(other))] {
+            assert_eq!(member(text), Ok(("db1:27017".into(), MemberEntry { listen, advertise })));
+        }
+        for (text, said) in [
+            ("db1:27017", "write MEMBER=LISTEN"),
+            ("db1=127.0.0.1:1", "as rs.conf() shows it"),
+            ("db1:27017=here", "write HOST:PORT"),
+            ("db1:27017=127.0.0.1:1,a:b", "the port is no number"),
+        ] {
+            assert!(member(text).unwrap_err().contains(said), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! is kept in [`negotiation`]. Next: [`crate::proxy`].
 
 pub mod negotiation;
+pub mod retirement;
 
 use self::negotiation::{COMPRESSION, Negotiation};
 use super::{Session, authentication};

@@ -22,19 +22,23 @@ mod rehearsal;
 mod roads;
 #[cfg(test)]
 mod tests;
+mod trace_context;
 mod transactions;
 mod triage;
+
+use serde::{Deserialize, Serialize};
 
 pub use authentication::{read_users, users_question};
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
-pub use queries::{Admission, Entrance};
+pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
+pub use trace_context::TraceContext;
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};
 
 /// What the engine remembers of one client connection.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Session {
     /// `client.application.name` of the handshake.
     pub app_name: Option<String>,
@@ -43,13 +47,16 @@ pub struct Session {
     /// "127.0.0.1:50000", for logs.
     pub client: String,
     /// The connection's number in its process, for logs.
+    #[serde(skip)]
     pub connection: u64,
+    /// Told by the listener, so it is not passed on to another process.
+    #[serde(skip)]
     pub entrance: Entrance,
     pub own: OwnSession,
 }
 
 /// The server session that docward's own transactions run in, where none of the client's tells which.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnSession {
     /// A random UUID, another for each connection.
     pub id: [u8; 16],

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::Triage;
 use super::explain::explained;
+use super::observation::{Observation, Observations, Said};
 use super::plan::{Step, with_fields};
 use crate::command::{Class, Command, Namespace, classify, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
-use crate::patterns::{RuleSet, reads};
+use crate::patterns::{Rejection, RuleSet, reads};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 
 /// Where a client came in.
@@ -31,8 +32,19 @@ pub enum Admission {
     Original,
     /// In this form.
     Instead(Vec<u8>),
-    /// It does not; this is its last step.
-    Refused(Step),
+    /// It does not.
+    Refused(Refusal),
+}
+
+/// Why a message does not pass the query listener.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The message's last step.
+    pub step: Step,
+    /// "it is no read, and the query listener only takes reads"
+    pub reason: String,
+    /// Of the `reads` rule that names the collection; empty where none does.
+    pub observations: Vec<Observation>,
 }
 
 /// Where the body of an OP_MSG that was let through begins: behind the flags and the section's kind.
@@ -82,7 +94,7 @@ pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> Admission {
     }
     let Ok(command) = Command::parse(frame) else { return Admission::Original };
     match objection(&command, rules) {
-        Some(objection) => Admission::Refused(refuse(&command, &objection, commands)),
+        Some(objection) => Admission::Refused(refuse(&command, objection, rules, commands)),
         None if passes(command.name.as_bytes()) => Admission::Original,
         None => Admission::Instead(with_read_preference(&command)),
     }
@@ -129,22 +141,28 @@ fn aggregation(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
 
 fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> {
     match namespace {
-        Some(namespace) if reads::names(rules, namespace) => None,
+        Some(namespace) if reads::naming(rules, namespace).is_some() => None,
         Some(namespace) => Some(format!("reads {namespace}, which no `reads` rule names")),
         None => Some("names no collection by a string, so no `reads` rule can name it".to_owned()),
     }
 }
 
-fn refuse(command: &Command<'_>, objection: &str, commands: &str) -> Step {
-    let text = format!(
-        "docward: '{}' {objection}. What to do: send it by the connection string for commands (docward listens for \
-         them on {commands}).",
-        command.name
-    );
-    if command.message.more_to_come() {
-        return Step::Close(text);
+fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &str) -> Refusal {
+    let hint = format!("send it by the connection string for commands (docward listens for them on {commands})");
+    let text = format!("docward: '{}' {objection}. What to do: {hint}.", command.name);
+    let step = if command.message.more_to_come() {
+        Step::Close(text)
+    } else {
+        Step::Reply(error_reply(command.message.header, code::ILLEGAL_OPERATION, &text, |_| {}))
+    };
+    let reason = format!("'{}' {objection}", command.name);
+    let mut observations = Observations::default();
+    let namespace = command.collection();
+    if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
+    {
+        observations.note(rule, &namespace, Said::Reject, Some(&Rejection::new(reason.clone(), hint)));
     }
-    Step::Reply(error_reply(command.message.header, code::ILLEGAL_OPERATION, &text, |_| {}))
+    Refusal { step, reason, observations: observations.take() }
 }
 
 /// A driver that takes the listener for a standalone sends no read preference, or one for a primary.
@@ -191,7 +209,7 @@ mod tests {
         match admit(&sent, &rules(), "here:1") {
             Admission::Original => Ok(body(&sent)),
             Admission::Instead(instead) => Ok(body(&instead)),
-            Admission::Refused(Step::Reply(reply)) => {
+            Admission::Refused(Refusal { step: Step::Reply(reply), .. }) => {
                 assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
@@ -222,6 +240,22 @@ mod tests {
         for command in [doc! {"ping": 1, "$db": "x"}, doc! {"getMore": 5_i64, "collection": "y", "$db": "x"}] {
             assert_eq!(admitted(command.clone()), Ok(command));
         }
+    }
+
+    #[test]
+    fn a_refusal_counts_for_the_rule_that_names_the_collection() {
+        let spoke = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
+            Admission::Refused(Refusal { observations, .. }) => {
+                let said = |of: &Observation| (of.rule_name.clone(), of.said, of.namespace.clone(), of.reason.clone());
+                observations.iter().map(said).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        };
+        let reason = "'insert' is no read, and the query listener only takes reads".to_owned();
+        let expected = ("a".to_owned(), Said::Reject, "shop.orders".to_owned(), reason);
+        assert_eq!(spoke(doc! {"insert": "orders", "$db": "shop"}), [expected]);
+        assert_eq!(spoke(doc! {"insert": "orders", "$db": "x"}), []);
+        assert_eq!(spoke(doc! {"find": "tried", "$db": "x"}), []);
     }
 
     #[test]

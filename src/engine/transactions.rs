@@ -1,4 +1,4 @@
-//! Which transactions begin and end in the messages that pass: what a draining proxy waits for.
+//! Which transactions go on and end in the messages that pass: what a draining proxy waits for.
 //!
 //! A hint, not a judgement: a field that is not among the first bytes is missed. Every message is asked, so bytes
 //! are searched before fields are walked, and nothing is allocated.
@@ -20,7 +20,8 @@ pub struct TransactionId {
 /// What a message does to a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transaction {
-    Begins(TransactionId),
+    /// A message of it; it may have begun through another process.
+    GoesOn(TransactionId),
     Ends(TransactionId),
 }
 
@@ -29,7 +30,8 @@ const NAME_AT: usize = 5;
 /// Bytes of the body that are searched. Documents that are written come behind the body, so real ones are shorter.
 const SEARCHED: usize = 4096;
 
-static START: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08startTransaction\0"));
+/// In every message of a transaction, and in no other.
+static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08autocommit\0"));
 
 /// `head` are the frame's first bytes from its header on.
 pub fn transaction(head: &[u8]) -> Option<Transaction> {
@@ -38,20 +40,20 @@ pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let body = head.get(HEADER_LENGTH + 5..).filter(|_| header.op_code == OpCode::Msg)?;
     let name = body.get(NAME_AT..)?;
     let ends = name.starts_with(b"commitTransaction\0") || name.starts_with(b"abortTransaction\0");
-    if !ends && !begins(body) {
+    if !ends && !goes_on(body) {
         return None;
     }
     let value = |key: &[u8]| peek(body).find(|field| field.key == key).map(|field| field.value);
     let session = peek(value(b"lsid")?.bytes).find(|field| field.key == b"id")?.value.as_uuid()?;
     let number = value(b"txnNumber").and_then(Value::as_integer)?;
     let id = TransactionId { session, number };
-    Some(if ends { Transaction::Ends(id) } else { Transaction::Begins(id) })
+    Some(if ends { Transaction::Ends(id) } else { Transaction::GoesOn(id) })
 }
 
-fn begins(body: &[u8]) -> bool {
+fn goes_on(body: &[u8]) -> bool {
     let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
-    START.find(searched).is_some() && peek(body).any(|field| field.key == b"startTransaction")
+    AUTOCOMMIT.find(searched).is_some() && peek(body).any(|field| field.key == b"autocommit")
 }
 
 #[cfg(test)]
@@ -68,19 +70,22 @@ mod tests {
     }
 
     #[test]
-    fn begins_and_ends_are_told_from_all_else() {
+    fn messages_of_transactions_are_told_from_all_else() {
         let lsid = doc! {"id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] }};
         let id = TransactionId { session: [7; 16], number: 3 };
         let insert = doc! {"insert": "c", "lsid": &lsid, "txnNumber": 3_i64, "autocommit": false, "$db": "d"};
         let mut begin = insert.clone();
         begin.insert("startTransaction", true);
-        assert_eq!(told(&begin), Some(Transaction::Begins(id)));
+        for message in [&begin, &insert] {
+            assert_eq!(told(message), Some(Transaction::GoesOn(id)));
+        }
         for end in ["commitTransaction", "abortTransaction"] {
             let mut body = doc! {end: 1};
             body.extend(doc! {"lsid": &lsid, "txnNumber": 3_i64, "autocommit": false, "$db": "admin"});
             assert_eq!(told(&body), Some(Transaction::Ends(id)));
         }
-        for other in [insert, doc! {"insert": "c", "documents": [{"startTransaction": true}], "$db": "d"}] {
+        let retryable = doc! {"insert": "c", "lsid": &lsid, "txnNumber": 3_i64, "$db": "d"};
+        for other in [retryable, doc! {"insert": "c", "documents": [{"autocommit": false}], "$db": "d"}] {
             assert_eq!(told(&other), None, "{other}");
         }
         assert_eq!(transaction(&[0; 30]), None);

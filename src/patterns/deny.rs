@@ -6,7 +6,7 @@ use super::filter::touched;
 use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand};
 use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
-use crate::rules::{Code, Diagnostic, Located, MapReader};
+use crate::rules::{Code, Diagnostic, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -132,8 +132,10 @@ impl Deny {
         let words = reader.required_texts("operations");
         let when = read_when(reader);
         let words = words?;
-        let operations = words.iter().map(|word| read_operation(reader, word)).collect::<Option<Vec<_>>>();
-        let (operations, when) = (operations?, when?);
+        let operations = words.iter().map(|word| reader.context().word(word, "an operation", &OPERATIONS));
+        // All of them are read, so that every mistake comes out.
+        let operations: Vec<_> = operations.collect();
+        let (operations, when) = (operations.into_iter().collect::<Option<Vec<_>>>()?, when?);
         for (word, operation) in words.iter().zip(&operations) {
             if !Self::can_concern(&when, *operation) {
                 let message = format!("the condition under `when` never holds for `{}`", word.value);
@@ -256,53 +258,31 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     false
 }
 
-fn read_operation(reader: &mut MapReader<'_, '_, '_>, word: &Located<String>) -> Option<Denied> {
-    if let Some((_, denied)) = OPERATIONS.iter().find(|(name, _)| *name == word.value) {
-        return Some(*denied);
-    }
-    let known = OPERATIONS.map(|(name, _)| format!("`{name}`")).join(", ");
-    let message = format!("`{}` is no operation; these are: {known}", word.value);
-    reader.context().error(Code::UnknownWord, word.span, message);
-    None
-}
-
 /// Exactly one condition, or none at all.
 fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     let Some(node) = reader.node("when") else { return Some(When::Always) };
     let span = node.span;
     let mut when = reader.context().map(node)?;
-    let filter = when.choice("filter", &[("empty", ())]);
-    let multi = when.boolean("multi");
-    let uses = when.texts("uses");
-    let missing = when.text("missing");
+    let conditions = ["filter", "multi", "uses", "missing"];
+    let named = conditions.iter().filter(|key| when.entry(key).is_some()).count();
+    let filter = when.choice("filter", &[("empty", ())]).map(|_| When::FilterEmpty);
+    let multi = read_multi(&mut when).map(|()| When::Multi);
+    let uses = when.texts("uses").map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
+    let missing = when.text("missing").map(|text| When::Missing(text.value));
     when.finish();
-    if let Some(multi) = &multi
-        && !multi.value
-    {
-        reader.context().error(Code::InvalidValue, multi.span, "`multi` can only be `true` here");
-        return None;
+    let (code, message) = match named {
+        1 => return filter.or(multi).or(uses).or(missing),
+        0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses or missing"),
+        _ => (Code::ConflictingSettings, "`when` takes one condition; write two rules for two"),
+    };
+    reader.context().error(code, span, message);
+    None
+}
+
+fn read_multi(when: &mut MapReader<'_, '_, '_>) -> Option<()> {
+    let multi = when.boolean("multi")?;
+    if !multi.value {
+        when.context().error(Code::InvalidValue, multi.span, "`multi` can only be `true` here");
     }
-    let mut conditions = [
-        filter.map(|_| When::FilterEmpty),
-        multi.map(|_| When::Multi),
-        uses.map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect())),
-        missing.map(|text| When::Missing(text.value)),
-    ]
-    .into_iter()
-    .flatten();
-    match (conditions.next(), conditions.next()) {
-        (Some(when), None) => Some(when),
-        (Some(_), Some(_)) => {
-            reader.context().error(
-                Code::ConflictingSettings,
-                span,
-                "`when` takes one condition; write two rules for two",
-            );
-            None
-        }
-        (None, _) => {
-            reader.context().error(Code::MissingKey, span, "`when` needs a condition: filter, multi, uses or missing");
-            None
-        }
-    }
+    multi.value.then_some(())
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code};
 use crate::document::{Document, OwnedValue, Path, Value};
-use crate::rules::{self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
+use crate::rules::{self, Claim, Code, Diagnostic, Laxity, Located, MapReader, NamespacePattern, Node, ReadContext};
 use bounds::Bounds;
 use bucket::Bucket;
 use copies::Copies;
@@ -266,6 +266,11 @@ pub trait Judge {
         false
     }
 
+    /// What it sees to less strictly than other settings of the same pattern would.
+    fn laxities(&self) -> Vec<Laxity> {
+        Vec::new()
+    }
+
     /// Whether it judges what is sent to its namespaces, rather than only naming them.
     fn judges(&self) -> bool {
         true
@@ -422,6 +427,10 @@ impl rules::Pattern for Pattern {
 
     fn silences(&self, later: &Self) -> bool {
         matches!(self, Self::Deny(deny) if deny.silences(later))
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        Judge::laxities(&**self)
     }
 
     fn claims(&self) -> Vec<Claim> {

@@ -16,7 +16,7 @@ use super::touch::{Touch, touch};
 use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
-use crate::rules::{Code, MapReader};
+use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -45,6 +45,11 @@ impl Judge for Queue {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        let endless = Laxity { what: "gives up no job, however often it fails", setting: "max_attempts" };
+        if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

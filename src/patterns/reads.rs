@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Concern, Judge, Pattern, Phase, RuleSet};
+use super::{Concern, Judge, Pattern, Phase, Rule, RuleSet};
 use crate::command::{Namespace, StatementKind};
 use crate::rules::{Code, MapReader, Mode};
 
@@ -56,10 +56,10 @@ impl Reads {
     }
 }
 
-/// Whether an enforced rule lets the query listener read this collection.
-pub fn names(rules: &RuleSet, namespace: Namespace<'_>) -> bool {
-    let found = rules.naming(namespace.database, namespace.collection);
-    found.is_some_and(|found| found.iter().any(|rule| rule.mode == Mode::Enforce))
+/// The enforced rule that lets the query listener read this collection.
+pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
+    let found = rules.naming(namespace.database, namespace.collection)?;
+    found.iter().find(|rule| rule.mode == Mode::Enforce)
 }
 
 /// The shortest that any enforced rule allows: one secondary serves all collections of a connection. `None`

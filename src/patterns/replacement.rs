@@ -14,7 +14,7 @@ use super::filter::{equality, narrowed, remade};
 use super::{Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
-use crate::rules::{Code, MapReader};
+use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -52,6 +52,17 @@ impl Judge for Replacement {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        let merges = self.unguarded == Unguarded::Merge;
+        let is_silent = match self.guard {
+            Some(_) => self.conflict == Conflict::Ignore,
+            None => merges,
+        };
+        let merging = Laxity { what: "lets unguarded replacements set their fields", setting: "unguarded" };
+        let silence = Laxity { what: "reports no lost race", setting: "conflict" };
+        [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

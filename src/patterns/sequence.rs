@@ -240,8 +240,9 @@ const MAX_BLOCK: u32 = 1_000_000;
 /// A whole number, or `after_max`.
 fn read_start(reader: &mut MapReader<'_, '_, '_>) -> Option<Start> {
     let Some(node) = reader.node("start") else { return Some(Start::At(1)) };
-    if matches!(node.value, crate::rules::Value::Text(_)) {
-        return reader.choice("start", &[("after_max", Start::AfterMax)]).map(|word| word.value);
+    if let crate::rules::Value::Text(word) = &node.value {
+        let word = Located { value: word.clone(), span: node.span };
+        return reader.context().word(&word, "`start` as a word", &[("after_max", Start::AfterMax)]);
     }
     reader.integer("start").map(|number| Start::At(number.value))
 }

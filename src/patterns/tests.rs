@@ -70,6 +70,44 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
     }
 }
 
+/// The setting by which the narrower rule is said to guard less than the broader one.
+#[test]
+fn an_exception_that_guards_less_is_warned_of() {
+    for (broad, narrow, setting) in [
+        ("replacement: {}", "replacement: { unguarded: merge }", Some("unguarded")),
+        ("replacement: { unguarded: guard, guard: v }", "replacement: { unguarded: merge }", Some("unguarded")),
+        ("replacement: { unguarded: merge }", "replacement: {}", None),
+        ("replacement: {}", "replacement: { unguarded: guard, guard: v }", None),
+        ("replacement: { guard: v }", "replacement: { guard: v, conflict: ignore }", Some("conflict")),
+        ("replacement: { guard: v }", "replacement: { conflict: ignore }", None),
+        ("replacement: { unguarded: merge, guard: v }", "replacement: { unguarded: merge }", Some("conflict")),
+        ("timestamps: { source: a }", "timestamps: { source: b, missing: pass }", Some("missing")),
+        ("timestamps: { source: a, missing: pass }", "timestamps: { source: b, missing: pass }", None),
+        ("timestamps: { source: a }", "timestamps: { source: a, fields: [n] }", Some("fields")),
+        ("timestamps: { source: a, fields: [n] }", "timestamps: { source: a, fields: [o] }", None),
+        ("queue: { lease: 5m, max_attempts: 3 }", "queue: { lease: 5m }", Some("max_attempts")),
+        ("queue: { lease: 5m }", "queue: { lease: 9m, max_attempts: 3 }", None),
+        ("tree: { unanchored: reject }", "tree: {}", Some("unanchored")),
+        ("tree: {}", "tree: { on_delete: cascade }", None),
+        ("bucket: { array: a, count: n, limit: 5 }", "bucket: { array: a, count: n, limit: 9 }", None),
+        // Rules that add up are both asked.
+        ("bounds: { field: a, min: 5 }", "bounds: { field: b, min: 5 }", None),
+    ] {
+        let text = format!(
+            "version: 1\nrules:\n  - {{ name: wide, namespace: 'd.*', {broad} }}\n  \
+             - {{ name: narrow, namespace: d.c, {narrow} }}\n"
+        );
+        let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]).unwrap();
+        let found = &rules.warnings().diagnostics;
+        let helps: Vec<&str> = found.iter().filter_map(|one| one.help.as_deref()).collect();
+        let fits = match setting {
+            None => helps.is_empty(),
+            Some(setting) => matches!(&*helps, [help] if help.ends_with(&format!("the `{setting}` of `wide`"))),
+        };
+        assert!(fits, "{broad}, {narrow}: {found:#?}");
+    }
+}
+
 #[test]
 fn of_default_options_the_most_specific_rule_speaks() {
     let text = "version: 1\nrules:\n  - { name: wide, namespace: d.*, defaults: { maxTimeMS: 9 } }\n  \
@@ -130,7 +168,15 @@ fn settings_that_make_no_sense_are_named() {
     check("queue: { lease: 5m, since: locked }", &["R0025 `locked`, `since` and `attempts` must be three fields"]);
     check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
     check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
-    check("deny: { operations: [remove] }", &["R0012 `remove` is no operation"]);
+    check(
+        "deny: { operations: [updat, drop], when: { filter: empt } }",
+        &[
+            "R0012 an operation cannot be `updat`",
+            "R0012 an operation cannot be `drop`",
+            "R0012 `filter` cannot be `empt`",
+        ],
+    );
+    check("deny: { operations: [remove] }", &["R0012 an operation cannot be `remove`"]);
     check(
         "deny: { operations: [delete], when: { filter: empty, multi: true } }",
         &["R0025 `when` takes one condition"],

@@ -22,6 +22,7 @@ use super::touch::{Touch, touch};
 use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::rules::Laxity;
 use pipeline::{Change, FieldPath, Tree};
 pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
@@ -53,6 +54,13 @@ impl Judge for Timestamps {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        let passes = Laxity { what: "lets writes without a source time pass", setting: "missing" };
+        let some = Laxity { what: "guards some of the fields only", setting: "fields" };
+        let passing = (self.missing == Missing::Pass).then_some(passes);
+        passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
-use crate::rules::{Code, MapReader};
+use crate::rules::{Code, Laxity, MapReader};
 use anchor::Unanchored;
 use id::Id;
 use layout::{Layout, present};
@@ -66,6 +66,11 @@ impl Judge for Tree {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        let warning = Laxity { what: "only warns about searches that no index serves", setting: "unanchored" };
+        if self.unanchored == Unanchored::Warn { vec![warning] } else { Vec::new() }
     }
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {

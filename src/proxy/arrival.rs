@@ -13,15 +13,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::census::Refusal;
 use super::deployment::Alive;
-use super::door::{Closing, Door};
+use super::door::{Closing, Door, Way};
+use super::hand_over::{Memo, PassedConnection};
 use super::limits::{Limits, Patience};
 use super::policy::Policy;
+use super::refusal;
 use super::relay::Relay;
+use super::session::{self, Parting};
 use super::socket::{self, Stream};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
-use super::upstream::Upstream;
-use super::{refusal, session};
+use super::upstream::{Address, Upstream};
 use crate::engine::{OwnSession, Session};
 
 /// Clients that are told at the same time why they are refused; more are closed without a word.
@@ -43,8 +45,14 @@ pub(super) struct Reception {
     pub(super) unreachable: Throttle,
 }
 
-/// What a session is made of: both ends of its relay, the address the client connected to, and who may end it.
-type Paired = (Stream, Stream, IpAddr, watch::Receiver<Closing>);
+/// What a session is made of: both ends of its relay, and whom the client was paired with.
+struct Paired {
+    client: Stream,
+    upstream: Stream,
+    /// The address the client connected to.
+    local: IpAddr,
+    way: Way,
+}
 
 /// One client, to the end of its connection; `alive` is held until then.
 pub(super) async fn receive<P: Policy>(
@@ -66,15 +74,51 @@ pub(super) async fn receive<P: Policy>(
         }
     };
     // Boxed: it is over soon, and what follows it stays.
-    if let Some((client, upstream, local, closing)) = Box::pin(reception.pair(client, peer, &door, arrived)).await {
+    if let Some(Paired { client, upstream, local, way }) = Box::pin(reception.pair(client, peer, &door, arrived)).await
+    {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
         let connection = door.census.accepted();
         let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
-        session::run(Relay::new(client, upstream, door, local, session), closing, patience).await;
+        let mut relay = Relay::new(client, upstream, door, local, session);
+        let parting = session::run(&mut relay, way.closing, patience).await;
+        leave(relay, parting, way.dial);
     }
     drop((admission, alive));
+}
+
+/// The rest of a connection that another process began.
+pub(super) async fn resume<P: Policy>(
+    connection: PassedConnection,
+    door: Arc<Door<P>>,
+    closing: watch::Receiver<Closing>,
+    reception: Arc<Reception>,
+    alive: Alive,
+) {
+    let PassedConnection { client, upstream, memo } = connection;
+    let (Ok(local), Ok(peer)) = (client.local_addr(), client.peer_addr()) else { return };
+    let (Ok(client), Ok(upstream)) = (Stream::from_std(client), Stream::from_std(upstream)) else { return };
+    let admission = reception.limits.admitted(peer.ip());
+    let patience = Patience::new(&reception.limits.settings, Instant::now());
+    let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
+    relay.session.connection = relay.door.census.accepted();
+    let parting = session::run(&mut relay, closing, patience).await;
+    leave(relay, parting, memo.server);
+    drop((admission, alive));
+}
+
+/// Hands a relay that stands to the next process; `server` is whom its client was paired with.
+fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, parting: Parting, server: Address) {
+    if parting == Parting::Closed {
+        return;
+    }
+    let door = relay.door.clone();
+    let (client, upstream, standing) = relay.into_standing();
+    if let (Some(purpose), Ok(client), Ok(upstream)) = (door.purpose(), client.into_std(), upstream.into_std()) {
+        let memo = Memo { purpose, server, standing };
+        door.leaving.send(PassedConnection { client, upstream, memo });
+    }
 }
 
 impl Reception {
@@ -108,7 +152,7 @@ impl Reception {
                 Ok(upstream) => {
                     // Servers' logs and currentOp name docward's port; this tells whose it is.
                     tracing::debug!(client = %peer, upstream = %way.dial, from = ?upstream.local_addr().ok(), "connected");
-                    return Some((client, upstream, local, way.closing));
+                    return Some(Paired { client, upstream, local, way });
                 }
                 Err(error) => {
                     door.hurry.notify_waiters();

@@ -10,9 +10,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::arrival::Reception;
+use super::arrival::{self, Reception};
 use super::board::{Board, MemberStatus};
-use super::door::{Behind, Closing, Door};
+use super::door::{Behind, Closing, Door, QUERIES};
+use super::hand_over::PassedConnection;
 use super::membership::{Membership, Sighting};
 use super::monitor::Monitors;
 use super::policy::Policy;
@@ -24,9 +25,6 @@ use super::upstream::Upstream;
 
 /// Following ports that are tried for a member that came while docward runs, if others hold the first of them.
 const TRIES: usize = 16;
-/// What the query listener's socket is for; no member's name is without a port.
-const QUERIES: &str = "queries";
-
 /// Where members' listeners are opened.
 #[derive(Debug, Clone)]
 pub enum Placement {
@@ -41,9 +39,9 @@ pub(super) struct Deployment<P> {
     placement: Placement,
     membership: Membership,
     /// The query listener's; those of members are made from it.
-    door: Door<P>,
+    door: Arc<Door<P>>,
     reception: Arc<Reception>,
-    open: HashMap<usize, Open>,
+    open: HashMap<usize, Open<P>>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
     accepting: Vec<Accepting>,
@@ -54,9 +52,10 @@ pub(super) struct Deployment<P> {
 }
 
 /// A member's listener.
-struct Open {
+struct Open<P> {
     socket: Arc<TcpListener>,
     closing: Arc<watch::Sender<Closing>>,
+    door: Arc<Door<P>>,
     accepting: Option<Accepting>,
 }
 
@@ -86,7 +85,7 @@ impl<P: Policy> Deployment<P> {
         let mut this = Self {
             placement: config.placement.clone(),
             membership,
-            door,
+            door: Arc::new(door),
             reception,
             open: HashMap::new(),
             queries,
@@ -129,8 +128,7 @@ impl<P: Policy> Deployment<P> {
             self.accept_at(place, alive);
         }
         if let Some(socket) = &self.query_socket {
-            let door = self.door.to(self.door.behind.clone());
-            self.accepting.push(Accepting::start(socket.clone(), door, self.reception.clone(), alive));
+            self.accepting.push(Accepting::start(socket.clone(), self.door.clone(), self.reception.clone(), alive));
         }
     }
 
@@ -157,12 +155,51 @@ impl<P: Policy> Deployment<P> {
         join_all(all.into_iter().map(|accepting| accepting.end(!handed_over))).await;
     }
 
-    /// Asks all connections to close.
-    pub(super) fn close_connections(&self) {
+    /// Tells all connections what becomes of them.
+    pub(super) fn tell_connections(&self, closing: Closing) {
         for open in self.open.values() {
-            open.closing.send_replace(Closing::WhenIdle);
+            open.closing.send_replace(closing);
         }
-        self.queries.close();
+        self.queries.tell(closing);
+    }
+
+    /// Has drivers choose the members no more.
+    pub(super) fn retire(&self) {
+        for (place, open) in &self.open {
+            let dial = self.door.topology.dial(*place);
+            if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
+                // It is only set here, once.
+                let _ = open.door.last_answer.set(answer);
+            }
+        }
+        self.tell_connections(Closing::Retire);
+    }
+
+    /// Whether another process can go on with the connections; what is left of TLS without its session is of no use.
+    pub(super) fn can_pass_connections(&self) -> bool {
+        self.reception.tls.is_none() && self.reception.upstream.tls.is_none()
+    }
+
+    /// Goes on with a connection of the process before this one. It closes where it would not be made any more.
+    pub(super) fn resume(&self, connection: PassedConnection, alive: &Alive) {
+        let purpose = &connection.memo.purpose;
+        let door = match self.door.topology.place(purpose).and_then(|place| self.open.get(&place)) {
+            _ if !self.can_pass_connections() => None,
+            Some(open) => Some((open.door.clone(), open.closing.subscribe())),
+            None if purpose == QUERIES && self.query_socket.is_some() => {
+                Some((self.door.clone(), self.queries.closing(&connection.memo.server)))
+            }
+            None => None,
+        };
+        match door {
+            Some((door, closing)) => {
+                let reception = self.reception.clone();
+                tokio::spawn(arrival::resume(connection, door, closing, reception, alive.clone()));
+            }
+            None => {
+                tracing::warn!("a connection to {purpose} of the process before is closed: it has no listener here")
+            }
+        }
     }
 
     fn open_members(&mut self, passed: &mut Passed) -> Result<(), BindError> {
@@ -234,15 +271,16 @@ impl<P: Policy> Deployment<P> {
         let place = self.door.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
         let socket = Arc::new(socket);
         self.listening.add(&member.name, socket.clone());
-        let closing = Arc::default();
-        self.open.insert(place, Open { socket, closing, accepting: None });
+        let closing = Arc::<watch::Sender<Closing>>::default();
+        let door = Arc::new(self.door.to(Behind::Member { place, closing: closing.clone() }));
+        self.open.insert(place, Open { socket, closing, door, accepting: None });
         Ok(place)
     }
 
     fn accept_at(&mut self, place: usize, alive: &Alive) {
         if let Some(open) = self.open.get_mut(&place) {
-            let door = self.door.to(Behind::Member { place, closing: open.closing.clone() });
-            open.accepting = Some(Accepting::start(open.socket.clone(), door, self.reception.clone(), alive));
+            let (socket, door) = (open.socket.clone(), open.door.clone());
+            open.accepting = Some(Accepting::start(socket, door, self.reception.clone(), alive));
         }
     }
 
@@ -280,9 +318,14 @@ impl<P: Policy> Deployment<P> {
 }
 
 impl Accepting {
-    fn start<P: Policy>(socket: Arc<TcpListener>, door: Door<P>, reception: Arc<Reception>, alive: &Alive) -> Self {
+    fn start<P: Policy>(
+        socket: Arc<TcpListener>,
+        door: Arc<Door<P>>,
+        reception: Arc<Reception>,
+        alive: &Alive,
+    ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(accept(socket, Arc::new(door), reception, alive.clone(), stopped));
+        let task = tokio::spawn(accept(socket, door, reception, alive.clone(), stopped));
         Self { stop, task }
     }
 

@@ -1,15 +1,17 @@
 //! What all connections that come through one listener share: who is behind it, and what their sessions need.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
 use super::census::Census;
+use super::hand_over::Leaving;
 use super::meter::Meter;
 use super::observations::Observations;
 use super::queries::Queries;
+use super::retirement::Bustle;
 use super::topology::Topology;
 use super::transactions::Transactions;
 use super::upstream::Address;
@@ -17,6 +19,9 @@ use crate::engine::Entrance;
 use crate::engine::handshake::Face;
 use crate::service::Service;
 use crate::wire::compressed::Method;
+
+/// What the query listener is for; no member's name is without a port.
+pub(super) const QUERIES: &str = "queries";
 
 /// One listener's view.
 pub(super) struct Door<P> {
@@ -33,6 +38,10 @@ pub(super) struct Door<P> {
     pub(super) compressors: Option<Arc<[Method]>>,
     /// Told when a server could not be reached.
     pub(super) hurry: Arc<Notify>,
+    pub(super) leaving: Arc<Leaving>,
+    pub(super) bustle: Arc<Bustle>,
+    /// How the member answered a hello last; set before its connections retire.
+    pub(super) last_answer: OnceLock<Arc<[u8]>>,
 }
 
 /// Who answers.
@@ -44,11 +53,15 @@ pub(super) enum Behind {
     Queries(Arc<Queries>),
 }
 
-/// Whether a connection is to close; later ones are more urgent.
+/// What is to become of a connection; later ones are more urgent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closing {
     #[default]
     Open,
+    /// It does not close: another process goes on with it, from between two messages.
+    Pass,
+    /// It will: drivers are to choose its member no more.
+    Retire,
     /// As soon as this harms nobody.
     WhenIdle,
     /// Whatever is under way: the server will not answer.
@@ -71,6 +84,14 @@ impl<P> Door<P> {
                 self.topology.dial(*place).map(way).into_iter().collect()
             }
             Behind::Queries(queries) => queries.ways(),
+        }
+    }
+
+    /// What the listener is for, whichever process it is in; `None`: its member is gone.
+    pub(super) fn purpose(&self) -> Option<String> {
+        match &self.behind {
+            Behind::Member { place, .. } => self.topology.name(*place),
+            Behind::Queries(_) => Some(QUERIES.to_owned()),
         }
     }
 
@@ -104,6 +125,9 @@ impl<P> Door<P> {
             meter: self.meter.clone(),
             compressors: self.compressors.clone(),
             hurry: self.hurry.clone(),
+            leaving: self.leaving.clone(),
+            bustle: self.bustle.clone(),
+            last_answer: OnceLock::new(),
         }
     }
 }

@@ -1,38 +1,48 @@
-//! Passing the listening sockets to a new process over a Unix socket, so that no client meets a closed port.
+//! Passing the listening sockets, and then the connections, to a new process over a Unix socket, so that no client
+//! notices.
 //!
-//! The new process asks at the path, gets the sockets, accepts on them, says so, and only then the old one stops
-//! accepting and drains. If it dies before, nothing has happened. Only processes of the same user are served.
-//! On the wire: the length of a JSON list of purposes (u32, little endian), the list, with the sockets in its
-//! order as `SCM_RIGHTS`; then one byte from the new process when it accepts, and the end of the stream from the
-//! old one when it does not any more.
+//! The new process asks at the path, gets the listening sockets, accepts on them, says so, and only then the old one
+//! stops accepting and passes its connections, each between two messages. If the new process dies before, nothing
+//! has happened. Only processes of the same user are served.
+//! On the wire ([`messages`]): a JSON list of purposes with the listening sockets in its order; then one byte from
+//! the new process when it accepts, the [`FORMAT`] that it reads connections in; then the connections, and the
+//! end of the stream when the old one accepts nobody and passes nothing any more.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod connections;
+mod messages;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+pub(super) use self::connections::{Leaving, Memo, PassedConnection};
 use super::sockets::{Listening, Passed};
 
-/// Sockets that one message carries (the kernel's `SCM_MAX_FD`); a set has at most 50 members.
-const MAX_SOCKETS: usize = 253;
-/// Bytes of the list of purposes; host names have at most 255.
-const MAX_LIST: usize = 128 * 1024;
+/// Of [`Memo`]s: another number whenever one process's could not be understood by the other. A process of another
+/// format gets the listening sockets only.
+const FORMAT: u8 = 1;
 /// How long one side waits for the other: a new process loads its rules meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Connections that wait to be gone on with.
+const WAITING: usize = 16;
 
 /// The process before this one, which waits to be told that it may go.
 #[derive(Debug)]
 pub(super) struct Predecessor(UnixStream);
+
+/// The process after this one, which accepts already. When this is dropped, it knows that we do not any more.
+#[derive(Debug)]
+pub(super) struct Successor {
+    stream: UnixStream,
+    format: u8,
+}
 
 /// Asks whoever offers its sockets at `path`; `None` when nobody does.
 ///
@@ -44,7 +54,8 @@ pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let (list, sockets) = timeout(PATIENCE, receive(&mut stream)).await??;
+    let answer = timeout(PATIENCE, messages::receive(&mut stream)).await??;
+    let (list, sockets) = answer.ok_or(ErrorKind::UnexpectedEof)?;
     let purposes: Vec<String> = serde_json::from_slice(&list).map_err(io::Error::other)?;
     if purposes.len() != sockets.len() {
         return Err(io::Error::new(ErrorKind::InvalidData, "it passed another number of sockets than it said"));
@@ -57,25 +68,50 @@ pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>
 }
 
 impl Predecessor {
-    /// Lets it go, and waits until it does not accept any more.
-    ///
-    /// # Errors
-    /// The socket's.
-    pub(super) async fn release(mut self) -> io::Result<()> {
-        self.0.write_all(&[1]).await?;
-        match timeout(PATIENCE, self.0.read(&mut [0])).await? {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
+    /// Lets it go; gives the connections it passes, until it accepts nobody any more.
+    pub(super) fn release(self) -> mpsc::Receiver<PassedConnection> {
+        let (sender, connections) = mpsc::channel(WAITING);
+        tokio::spawn(async move {
+            match self.receive(sender).await {
+                Ok(count) => tracing::info!("took over from the process before, with {count} connections"),
+                Err(error) => tracing::warn!("the process before ended without a word: {error}"),
+            }
+        });
+        connections
+    }
+
+    /// Gives how many came.
+    async fn receive(mut self, connections: mpsc::Sender<PassedConnection>) -> io::Result<usize> {
+        self.0.write_all(&[FORMAT]).await?;
+        let mut count = 0;
+        while let Some(connection) = PassedConnection::receive(&mut self.0).await? {
+            if connections.send(connection).await.is_err() {
+                break;
+            }
+            count += 1;
         }
+        Ok(count)
     }
 }
 
-/// Offers what `listening` has at `path` until a new process accepts in our place. Its stream is given back; when
-/// it is dropped, that process knows that we do not accept any more.
+impl Successor {
+    /// Whether it goes on with connections that stand.
+    pub(super) fn takes_connections(&self) -> bool {
+        self.format == FORMAT
+    }
+
+    /// # Errors
+    /// The socket's: it has gone.
+    pub(super) async fn pass(&mut self, connection: &PassedConnection) -> io::Result<()> {
+        connection.send(&mut self.stream).await
+    }
+}
+
+/// Offers what `listening` has at `path` until a new process accepts in our place.
 ///
 /// # Errors
 /// The path cannot be listened on.
-pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<UnixStream> {
+pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Successor> {
     // What a process before us left there: it has been asked, and nobody answered or it has gone.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -91,7 +127,7 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Unix
             continue;
         }
         match timeout(PATIENCE, serve(&mut stream, listening)).await {
-            Ok(Ok(())) => return Ok(stream),
+            Ok(Ok(format)) => return Ok(Successor { stream, format }),
             Ok(Err(error)) => tracing::warn!("hand-over: the new process did not take over: {error}"),
             Err(_) => tracing::warn!("hand-over: the new process did not take over within {} s", PATIENCE.as_secs()),
         }
@@ -99,54 +135,11 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Unix
 }
 
 /// Sends the sockets and waits for the word that they are accepted on.
-async fn serve(stream: &mut UnixStream, listening: &Listening) -> io::Result<()> {
+async fn serve(stream: &mut UnixStream, listening: &Listening) -> io::Result<u8> {
     let sockets = listening.all();
     let purposes: Vec<&str> = sockets.iter().map(|(purpose, _)| purpose.as_str()).collect();
     let list = serde_json::to_vec(&purposes).map_err(io::Error::other)?;
-    let length = u32::try_from(list.len()).map_err(io::Error::other)?;
-    let message = [&length.to_le_bytes()[..], &list].concat();
     let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
-    let sent = stream.async_io(Interest::WRITABLE, || send(stream.as_fd(), &message, &descriptors)).await?;
-    stream.write_all(message.get(sent..).unwrap_or_default()).await?;
-    stream.read_u8().await?;
-    Ok(())
-}
-
-fn send(stream: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other(format!("more than {MAX_SOCKETS} listeners cannot be passed")));
-    }
-    Ok(sendmsg(stream, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?)
-}
-
-async fn receive(stream: &mut UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut length = [0; 4];
-    let mut sockets = Vec::new();
-    // The sockets come with the first bytes.
-    let here = stream.async_io(Interest::READABLE, || receive_part(stream.as_fd(), &mut length, &mut sockets)).await?;
-    stream.read_exact(length.get_mut(here..).unwrap_or_default()).await?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_LIST {
-        return Err(io::Error::new(ErrorKind::InvalidData, "its list of sockets is too long"));
-    }
-    let mut list = vec![0; length];
-    stream.read_exact(&mut list).await?;
-    Ok((list, sockets))
-}
-
-fn receive_part(stream: BorrowedFd<'_>, bytes: &mut [u8], sockets: &mut Vec<OwnedFd>) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(passed) = message {
-            sockets.extend(passed);
-        }
-    }
-    if received.bytes == 0 {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
-    Ok(received.bytes)
+    messages::send(stream, &list, &descriptors).await?;
+    stream.read_u8().await
 }

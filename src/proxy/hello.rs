@@ -2,6 +2,7 @@
 //! [`super::membership`].
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -30,6 +31,8 @@ pub(super) struct Hello {
     pub(super) last_write: Option<i64>,
     /// As BSON; with it the server can be asked to answer when it has changed.
     pub(super) topology_version: Option<Vec<u8>>,
+    /// The message as it came.
+    pub(super) answer: Arc<[u8]>,
 }
 
 /// What a server is at the moment.
@@ -108,6 +111,7 @@ impl Hello {
                 .get("topologyVersion")
                 .and_then(Value::as_document)
                 .map(|version| version.as_bytes().to_vec()),
+            answer: reply.into(),
         })
     }
 }

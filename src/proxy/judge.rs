@@ -18,7 +18,7 @@ use super::relay::{Relay, pack, unpack};
 use super::splitter::{Class, Part, Splitter};
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Admission, Input, Now, Step, read_users, users_question};
+use crate::engine::{Admission, Input, Now, Refusal, Step, read_users, users_question};
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::{Header, OpCode};
 
@@ -43,11 +43,19 @@ where
 
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
+        self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load_full();
         let frame = match rules.admit(&frame, &self.session.entrance) {
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
-            Admission::Refused(last) => return self.conclude(last, frame, came),
+            Admission::Refused(Refusal { step, reason, observations }) => {
+                if observations.is_empty() {
+                    let (client, app) = (&self.session.client, &self.session.app_name);
+                    tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
+                }
+                self.door.observations.note(observations, &self.session, &*rules, &frame);
+                return self.conclude(step, frame, came);
+            }
         };
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
@@ -55,6 +63,9 @@ where
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
             let observations = plan.take_observations();
+            if let Some(span) = &mut self.owed.span {
+                span.note(&observations);
+            }
             let watched = watched && !plan.must_finish();
             if self.session.users.is_none() && observations.iter().any(|one| !one.said.is_routine()) {
                 self.learn_users(&frame, watched).await?;

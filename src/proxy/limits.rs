@@ -108,6 +108,16 @@ impl Limits {
         }
         Ok(Admission { limits: self.clone(), address })
     }
+
+    /// Counts a connection that another process admitted, whatever the limits.
+    pub(super) fn admitted(self: &Arc<Self>, address: IpAddr) -> Admission {
+        let address = address.to_canonical();
+        self.open.fetch_add(1, Ordering::Relaxed);
+        if self.settings.connections_per_address.is_some() {
+            *self.by_address.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default() += 1;
+        }
+        Admission { limits: self.clone(), address }
+    }
 }
 
 impl Drop for Admission {
@@ -210,6 +220,10 @@ mod tests {
         assert_eq!(each.open.load(Ordering::Relaxed), 2);
         drop((first, second));
         assert!(each.by_address.lock().unwrap().is_empty());
+        let inherited = [each.admitted(one), each.admitted(mapped)];
+        assert_eq!(each.admit(one).unwrap_err(), Full::Address(1, one));
+        drop(inherited);
+        assert_eq!(each.open.load(Ordering::Relaxed), 0);
         assert!(each.admit(mapped).is_ok());
     }
 

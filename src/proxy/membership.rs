@@ -137,6 +137,11 @@ impl Membership {
         }
     }
 
+    /// How a server answered last, if it did.
+    pub(super) fn last_answer(&self, address: &Address) -> Option<Arc<[u8]>> {
+        self.hello(address).map(|hello| hello.answer.clone())
+    }
+
     /// What the newest view of the set says.
     fn newest(&self) -> Option<&Hello> {
         let hellos = self.seen.values().filter_map(|sighting| sighting.hello.as_ref());

@@ -6,12 +6,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
 use super::owed::OwedReplies;
+use super::spans::{Opened, Tracer};
 use crate::command::{CommandName, command_names};
 use crate::document;
 use crate::engine::lookup::{Found, Lookup, LookupError};
@@ -51,6 +52,7 @@ struct Meters {
     began: Instant,
     shards: Box<[Shard]>,
     lookups: [LookupMeter; LOOKUPS.len()],
+    tracer: Option<Arc<Tracer>>,
 }
 
 /// On cache lines of its own, so that threads do not wait for one another.
@@ -110,12 +112,13 @@ pub struct LookupMeasures {
 }
 
 impl Meter {
-    pub(super) fn running() -> Self {
+    pub(super) fn running(tracer: Option<Arc<Tracer>>) -> Self {
         let shards = available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_SHARDS);
         Self(Some(Meters {
             began: Instant::now(),
             shards: (0..shards).map(|_| Shard::new()).collect(),
             lookups: Default::default(),
+            tracer,
         }))
     }
 
@@ -157,9 +160,10 @@ impl Meter {
     pub(super) fn answered(&self, owed: &mut OwedReplies, came: Moment) {
         let Some(meters) = &self.0 else { return };
         let now = owed.has_answered().then(|| meters.now()).unwrap_or_default();
-        for timing in owed.take_answered() {
+        for (timing, span) in owed.take_answered() {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meters.note(timing.command, own, Some(upstream));
+            meters.finish(span, timing.command, own, upstream);
         }
     }
 
@@ -171,7 +175,22 @@ impl Meter {
         let own = now.since(began).saturating_sub(waited);
         if !owed.sent(now, own, waited) {
             meters.note(owed.command, own, (waited > 0).then_some(waited));
+            meters.finish(owed.span.take(), owed.command, own, waited);
         }
+    }
+
+    /// The span of a message that is forwarded, if it is to have one.
+    pub(super) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
+        self.tracer()?.open_forwarded(head)
+    }
+
+    /// The span of a message that is judged, if it is to have one.
+    pub(super) fn open_judged(&self, frame: &[u8]) -> Option<Box<Opened>> {
+        self.tracer()?.open_judged(frame)
+    }
+
+    fn tracer(&self) -> Option<&Tracer> {
+        self.0.as_ref()?.tracer.as_deref()
     }
 
     /// Nanoseconds since `asked`.
@@ -226,6 +245,13 @@ impl Meters {
         meter.own.add(own);
         if let Some(upstream) = upstream {
             meter.upstream.add(upstream);
+        }
+    }
+
+    fn finish(&self, span: Option<Box<Opened>>, command: CommandName, own: u64, upstream: u64) {
+        if let (Some(span), Some(tracer)) = (span, &self.tracer) {
+            let name = command_names().nth(command.number()).unwrap_or_default();
+            tracer.finish(*span, name, own, upstream);
         }
     }
 

@@ -5,16 +5,18 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::meter::Moment;
+use super::spans::Opened;
 use crate::command::CommandName;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
 /// What becomes of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Treatment {
     /// It streams through.
     Forward,
@@ -24,24 +26,37 @@ pub(super) enum Treatment {
     Convert(Option<Compressor>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
+    #[serde(skip)]
     timing: Timing,
+    #[serde(skip)]
+    span: Option<Box<Opened>>,
+    #[serde(skip)]
     progress: Progress,
 }
 
 /// Requests that have gone upstream and are not fully answered.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct OwedReplies {
     queue: VecDeque<Owed>,
     /// What the request asks for that is owed next.
+    #[serde(skip)]
     pub(super) command: CommandName,
+    /// Its span, if it is to have one.
+    #[serde(skip)]
+    pub(super) span: Option<Box<Opened>>,
     /// Of requests whose replies have begun and are not accounted for.
-    answered: SmallVec<[Timing; 1]>,
+    #[serde(skip)]
+    answered: SmallVec<[Answered; 1]>,
 }
+
+/// A request whose reply has begun.
+pub(super) type Answered = (Timing, Option<Box<Opened>>);
 
 /// When a request was sent, and what it took until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,11 +70,12 @@ pub(super) struct Timing {
 }
 
 /// How far the timing of a request has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Progress {
     Unsent,
     Sent,
-    /// Its reply has begun, and goes on with further frames.
+    /// Its reply has begun, and goes on with further frames; or another process has sent it.
+    #[default]
     Accounted,
 }
 
@@ -86,9 +102,19 @@ impl OwedReplies {
         self.queue.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
     }
 
+    /// What the next answer to the hello that is owed must refer to, and how it is to be compressed; `None` when
+    /// something else is owed first.
+    pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
+        match self.queue.front()? {
+            Owed { request_id, treatment: Treatment::Hello(compressor), .. } => Some((*request_id, *compressor)),
+            _ => None,
+        }
+    }
+
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
         let timing = Timing { command: self.command, ..Timing::default() };
-        self.queue.push_back(Owed { request_id, treatment, timing, progress: Progress::Unsent });
+        let span = self.span.take();
+        self.queue.push_back(Owed { request_id, treatment, timing, span, progress: Progress::Unsent });
     }
 
     /// Matches a reply; with `another_follows` its request stays owed.
@@ -107,7 +133,7 @@ impl OwedReplies {
         }
         if owed.progress == Progress::Sent {
             owed.progress = Progress::Accounted;
-            self.answered.push(owed.timing);
+            self.answered.push((owed.timing, owed.span.take()));
         }
         if another_follows {
             owed.request_id = header.request_id;
@@ -133,7 +159,7 @@ impl OwedReplies {
     }
 
     /// What was answered since the last call.
-    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Timing> + use<> {
+    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Answered> + use<> {
         std::mem::take(&mut self.answered).into_iter()
     }
 }
@@ -160,8 +186,10 @@ mod tests {
         let mut owed = OwedReplies::default();
         owed.push(1, Treatment::Forward);
         owed.push(2, HELLO);
+        assert_eq!(owed.awaited_hello(), None);
         assert_eq!(answer(&mut owed, 50, 1, false), Ok(Treatment::Forward));
         assert!(owed.only_hellos());
+        assert_eq!(owed.awaited_hello(), Some((2, None)));
         assert_eq!(answer(&mut owed, 51, 2, false), Ok(HELLO));
         assert_eq!(answer(&mut owed, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
     }
@@ -180,7 +208,8 @@ mod tests {
         // Not sent: nobody measures.
         answer(&mut owed, 53, 3, false).unwrap();
         let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
-        assert_eq!(owed.take_answered().collect::<Vec<_>>(), [expected; 2]);
+        let answered: Vec<Timing> = owed.take_answered().map(|(timing, _)| timing).collect();
+        assert_eq!(answered, [expected; 2]);
         assert!(!owed.has_answered());
     }
 
@@ -190,6 +219,7 @@ mod tests {
         owed.push(7, HELLO);
         assert_eq!(answer(&mut owed, 50, 7, true), Ok(HELLO));
         assert_eq!(answer(&mut owed, 51, 50, true), Ok(HELLO));
+        assert_eq!(owed.awaited_hello(), Some((51, None)));
         let wrong = ReplyOutOfOrder::NotTheHello { request_id: 51, response_to: 7 };
         assert_eq!(answer(&mut owed, 52, 7, false), Err(wrong));
         assert_eq!(answer(&mut owed, 52, 51, false), Ok(HELLO));

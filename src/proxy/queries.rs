@@ -43,11 +43,19 @@ impl Queries {
         }
     }
 
-    /// All connections close.
-    pub(super) fn close(&self) {
+    /// Tells all connections what becomes of them.
+    pub(super) fn tell(&self, closing: Closing) {
         for server in self.servers.load().iter() {
-            server.closing.send_replace(Closing::WhenIdle);
+            server.closing.send_replace(closing);
         }
+    }
+
+    /// Where connections to this server hear what is to become of them; those to one that may not answer go elsewhere as
+    /// soon as they are idle.
+    pub(super) fn closing(&self, dial: &Address) -> watch::Receiver<Closing> {
+        let servers = self.servers.load();
+        let known = servers.iter().find(|server| server.dial == *dial);
+        known.map_or_else(|| watch::channel(Closing::WhenIdle).1, |server| server.closing.subscribe())
     }
 
     /// The servers in the order in which a new connection tries them; each connection begins with another.

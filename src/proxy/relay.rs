@@ -6,6 +6,9 @@
 //! Frames are told apart in [`super::sorting`], judged messages are carried out in [`super::judge`], a session's
 //! life is in [`super::session`].
 
+mod retirement;
+mod standing;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,6 +16,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::retirement::Retirement;
+pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
 use super::limits::Activity;
@@ -24,6 +29,7 @@ use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
 use super::splitter::{Part, Splitter};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::{Header, OpCode, WireError};
@@ -38,6 +44,8 @@ pub(super) enum Event {
     /// This message is to be judged; nothing is owed and nothing waits for the client.
     Judge(Vec<u8>),
     End(End),
+    /// It was to be passed on, and stands between two messages.
+    Stands,
 }
 
 /// Whether a step moved anything. `Idle` means that the task is registered to be woken.
@@ -57,9 +65,14 @@ pub(super) struct Relay<C, U, P> {
     local: IpAddr,
     /// Close as soon as this harms nobody.
     pub(super) draining: bool,
+    /// Stop between two messages: another process goes on.
+    pub(super) passing: bool,
+    retirement: Retirement,
     activity: Activity,
     /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
+    /// Its last hello may be answered more than once.
+    streams: bool,
     /// The client has said hello, and anything else.
     greeted: bool,
     conversed: bool,
@@ -94,8 +107,11 @@ where
             upstream,
             local,
             draining: false,
+            passing: false,
+            retirement: Retirement::default(),
             activity: Activity::default(),
             watched: false,
+            streams: false,
             greeted: false,
             conversed: false,
             stirred: false,
@@ -124,10 +140,14 @@ where
                 Err(end) => return Poll::Ready(Event::End(end)),
             };
             self.activity.moved |= !idle;
+            self.note_bustle(!idle);
             if self.is_settled()
                 && let Some(frame) = self.judged.take()
             {
                 return Poll::Ready(Event::Judge(frame));
+            }
+            if idle && self.passing && self.stands() {
+                return Poll::Ready(Event::Stands);
             }
             // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
             // the news that it is to look again.
@@ -174,13 +194,7 @@ where
     /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
     /// never ends by itself.
     fn is_idle(&self) -> bool {
-        (self.owed.is_empty() || self.watched && self.owed.only_hellos())
-            && self.judged.is_none()
-            && self.unread.is_empty()
-            && self.requests.between_frames()
-            && self.replies.between_frames()
-            && self.to_client.is_empty()
-            && self.to_upstream.is_empty()
+        (self.owed.is_empty() || self.watched && self.owed.only_hellos()) && self.stands()
     }
 
     fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
@@ -300,6 +314,7 @@ where
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
         // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
         self.watched = awaits_news(&frame) || self.greeted && !self.conversed;
+        self.streams = streams(&frame);
         self.greeted = true;
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
@@ -372,6 +387,7 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
+                Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
                     let face = self.door.face(self.local);
                     let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;

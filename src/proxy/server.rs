@@ -7,20 +7,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
-use tokio::net::{TcpListener, UnixStream};
-use tokio::sync::{Notify, watch};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::arrival::{self, Reception};
 use super::board::{Board, Phase};
 use super::deployment::{Alive, Deployment, Placement};
-use super::door::{Behind, Door};
-use super::hand_over::{self, Predecessor};
+use super::door::{Behind, Closing, Door};
+use super::hand_over::{self, Leaving, PassedConnection, Predecessor, Successor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
 use super::meter::Meter;
@@ -29,7 +29,9 @@ use super::observations::Observations;
 use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
+use super::retirement::{self, Bustle};
 use super::sockets::{BindError, Passed};
+use super::spans::Tracer;
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
 use super::topology::Topology;
@@ -56,8 +58,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where processes pass their sockets to the next one.
     pub hand_over: Option<PathBuf>,
-    /// Whether messages are counted and timed, for [`Observer::measures`].
+    /// Whether messages are counted and timed, for [`Observer::measures`]; those that are traced are, anyway.
     pub measured: bool,
+    /// Where spans go; `None`: nothing is traced.
+    pub tracer: Option<Arc<Tracer>>,
     /// Whether decisions are logged with the documents they are about.
     pub log_documents: bool,
 }
@@ -68,6 +72,8 @@ pub struct Proxy<P> {
     topology: Arc<Topology>,
     transactions: Arc<Transactions>,
     hurry: Arc<Notify>,
+    leaving: Arc<Leaving>,
+    bustle: Arc<Bustle>,
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
@@ -110,12 +116,16 @@ impl<P: Policy> Proxy<P> {
             observations: Arc::new(Observations::new(config.log_documents)),
             transactions: Arc::default(),
             census: Arc::default(),
-            meter: Arc::new(if config.measured { Meter::running() } else { Meter::default() }),
+            meter: Arc::new(meter(&config)),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
+            leaving: Arc::default(),
+            bustle: Arc::default(),
+            last_answer: OnceLock::new(),
         };
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
-        let (hurry, observations) = (door.hurry.clone(), door.observations.clone());
+        let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
+        let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
         let (rules, service) = (door.rules.clone(), door.service.clone());
         let (census, meter) = (door.census.clone(), door.meter.clone());
         let limits = Arc::new(Limits::new(config.limits.clone()));
@@ -132,6 +142,8 @@ impl<P: Policy> Proxy<P> {
             topology,
             transactions,
             hurry,
+            leaving,
+            bustle,
             predecessor,
             drain_timeout,
             hand_over,
@@ -154,26 +166,36 @@ impl<P: Policy> Proxy<P> {
         self.deployment.query_address()
     }
 
-    /// Serves until `shutdown` is ready or another process has taken over. Then calls `ending`, accepts nobody,
-    /// waits for open transactions, and has connections close when they are idle; all of it bounded by the drain
-    /// timeout.
+    /// Serves until `shutdown` is ready or another process has taken over. Then calls `ending` and accepts nobody. The
+    /// other process goes on with the connections; without one, or where it cannot, they close when they are idle and
+    /// no transaction is open. All of it is bounded by the drain timeout.
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce()) {
         let (sessions, alive) = watch::channel(());
         self.deployment.accept(&alive);
-        self.release_predecessor().await;
+        // Without a predecessor the queue is at its end.
+        let mut inherited = self.predecessor.take().map_or_else(|| mpsc::channel(1).1, Predecessor::release);
         self.observer.board.set_phase(Phase::Serving);
-        let successor = self.follow(shutdown, &alive).await;
+        let successor = self.follow(shutdown, &mut inherited, &alive).await;
         self.observer.board.set_phase(if successor.is_some() { Phase::HandedOver } else { Phase::Draining });
-        drop(alive);
         ending();
         let deadline = Instant::now() + self.drain_timeout;
         self.deployment.stop_accepting(successor.is_some()).await;
-        drop(successor);
-        if timeout_at(deadline, self.transactions.ended()).await.is_err() {
-            tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
-        }
-        self.deployment.close_connections();
-        if timeout_at(deadline.max(Instant::now() + FAREWELL), sessions.closed()).await.is_err() {
+        // What is still on its way to us is to go on with us.
+        let all_inherited = async {
+            while let Some(connection) = inherited.recv().await {
+                self.deployment.resume(connection, &alive);
+            }
+        };
+        let _ = timeout_at(deadline, all_inherited).await;
+        drop(alive);
+        let heir = successor.filter(|next| next.takes_connections() && self.deployment.can_pass_connections());
+        let ended = async {
+            match heir {
+                Some(heir) => self.pass_connections(heir, &sessions).await,
+                None => self.drain(&sessions, deadline).await,
+            }
+        };
+        if timeout_at(deadline.max(Instant::now() + FAREWELL), ended).await.is_err() {
             let left = sessions.receiver_count();
             tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
         }
@@ -181,7 +203,12 @@ impl<P: Policy> Proxy<P> {
     }
 
     /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.
-    async fn follow(&mut self, shutdown: impl Future<Output = ()>, alive: &Alive) -> Option<UnixStream> {
+    async fn follow(
+        &mut self,
+        shutdown: impl Future<Output = ()>,
+        inherited: &mut mpsc::Receiver<PassedConnection>,
+        alive: &Alive,
+    ) -> Option<Successor> {
         let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.hurry.clone());
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
         let mut shutdown = pin!(shutdown);
@@ -203,18 +230,53 @@ impl<P: Policy> Proxy<P> {
                     tracing::info!("another process has taken over: draining");
                     return Some(successor);
                 }
+                Some(connection) = inherited.recv() => self.deployment.resume(connection, alive),
                 Some(sighting) = seen.recv() => self.deployment.sighted(sighting, alive),
             }
         }
     }
 
-    async fn release_predecessor(&mut self) {
-        if let Some(predecessor) = self.predecessor.take() {
-            match predecessor.release().await {
-                Ok(()) => tracing::info!("took over from the process before"),
-                Err(error) => tracing::warn!("the process before does not say that it has stopped accepting: {error}"),
+    /// Has the next process go on with every connection, as each stands between two messages.
+    async fn pass_connections(&self, mut successor: Successor, sessions: &watch::Sender<()>) {
+        let mut leaving = self.leaving.open();
+        self.deployment.tell_connections(Closing::Pass);
+        let mut count = 0;
+        loop {
+            let connection = tokio::select! {
+                biased;
+                Some(connection) = leaving.recv() => connection,
+                // The last ones may have left since.
+                () = sessions.closed() => match leaving.try_recv() {
+                    Ok(connection) => connection,
+                    Err(_) => break,
+                },
+            };
+            if let Err(error) = successor.pass(&connection).await {
+                tracing::error!("the process that took over is gone, connections close: {error}");
+                return;
             }
+            count += 1;
         }
+        tracing::info!("{count} connections were passed on");
+    }
+
+    /// Waits for the transactions that are open, then has drivers choose other members, and waits for all connections
+    /// to close.
+    async fn drain(&self, sessions: &watch::Sender<()>, deadline: Instant) {
+        if timeout_at(deadline, self.transactions.ended()).await.is_err() {
+            tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
+        }
+        self.deployment.retire();
+        let _ = timeout_at(deadline.min(Instant::now() + retirement::PATIENCE), self.bustle.calm()).await;
+        self.deployment.tell_connections(Closing::WhenIdle);
+        sessions.closed().await;
+    }
+}
+
+fn meter(config: &Config) -> Meter {
+    match &config.tracer {
+        None if !config.measured => Meter::default(),
+        tracer => Meter::running(tracer.clone()),
     }
 }
 

@@ -22,29 +22,41 @@ const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
 
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    Closed,
+    /// It was to be passed on: both sides are open, and the relay stands between two messages.
+    Standing,
+}
+
 /// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
 /// nothing is under way for a while.
 pub(super) async fn run<C, U, P>(
-    mut relay: Relay<C, U, P>,
+    relay: &mut Relay<C, U, P>,
     mut closing: watch::Receiver<Closing>,
     mut patience: Patience,
-) where
+) -> Parting
+where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,
 {
-    let mut awaited = Closing::WhenIdle;
+    let mut told = Closing::Open;
     let end = loop {
         let event = tokio::select! {
             biased;
             event = poll_fn(|cx| relay.poll(cx)) => event,
-            heard = hear(&mut closing, awaited), if awaited > Closing::Open => {
-                relay.draining = true;
-                awaited = match heard {
+            word = hear(&mut closing, told), if told < Closing::Now => {
+                // Whose listener is gone hears nothing more.
+                told = word.unwrap_or(Closing::Now);
+                relay.passing = told == Closing::Pass;
+                match word {
+                    Some(Closing::Open | Closing::Pass) => {}
+                    Some(Closing::Retire) => relay.retire(),
+                    Some(Closing::WhenIdle) | None => relay.draining = true,
                     Some(Closing::Now) => break End::Drained,
-                    Some(_) => Closing::Now,
-                    None => Closing::Open,
-                };
+                }
                 continue;
             }
             // Boxed: most sessions never drain.
@@ -62,6 +74,7 @@ pub(super) async fn run<C, U, P>(
         };
         match event {
             Event::End(end) => break end,
+            Event::Stands => return Parting::Standing,
             // Boxed: most sessions never judge, and their task should not be as large as a plan's.
             Event::Judge(frame) => {
                 if let Err(end) = Box::pin(relay.judge(frame)).await {
@@ -73,7 +86,8 @@ pub(super) async fn run<C, U, P>(
     relay.door.census.ended(&end);
     log(&end, &relay.session);
     // Whoever does not take the last bytes in time loses them.
-    let _ = Box::pin(timeout(GOODBYE, goodbye(&mut relay, &end))).await;
+    let _ = Box::pin(timeout(GOODBYE, goodbye(relay, &end))).await;
+    Parting::Closed
 }
 
 fn log(end: &End, session: &Session) {
@@ -87,9 +101,9 @@ fn log(end: &End, session: &Session) {
     }
 }
 
-/// Waits for a word at least as urgent; `None`: the listener is gone, and nothing more will be heard.
-async fn hear(closing: &mut watch::Receiver<Closing>, awaited: Closing) -> Option<Closing> {
-    closing.wait_for(|closing| *closing >= awaited).await.ok().map(|closing| *closing)
+/// Waits for a more urgent word; `None`: the listener is gone, and nothing more will be heard.
+async fn hear(closing: &mut watch::Receiver<Closing>, told: Closing) -> Option<Closing> {
+    closing.wait_for(|closing| *closing > told).await.ok().map(|closing| *closing)
 }
 
 /// Delivers what can be delivered.

@@ -25,6 +25,26 @@ pub(super) enum Stream {
 }
 
 impl Stream {
+    /// A socket of another process.
+    ///
+    /// # Errors
+    /// The system's, when tokio cannot use it.
+    pub(super) fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream).map(Self::Plain)
+    }
+
+    /// The socket alone, for another process.
+    ///
+    /// # Errors
+    /// `Unsupported`: a TLS session cannot be taken out of its process.
+    pub(super) fn into_std(self) -> io::Result<std::net::TcpStream> {
+        match self {
+            Self::Plain(stream) => stream.into_std(),
+            Self::Tls(_) => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Our end, as the other side sees it.
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {

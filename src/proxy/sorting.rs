@@ -102,6 +102,7 @@ impl<P: Policy> Requests<'_, P> {
     ) -> Result<Class<Request>, ClientFault> {
         self.transactions.note(head);
         self.owed.command = self.meter.command(header, head);
+        self.owed.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
             self.session.users = None;
         }

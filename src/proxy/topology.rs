@@ -87,6 +87,17 @@ impl Topology {
         self.places.load().get(place)?.member.as_ref().map(|member| member.dial.clone())
     }
 
+    /// What the member behind a place is called; `None` when it has gone.
+    pub(super) fn name(&self, place: usize) -> Option<String> {
+        self.places.load().get(place)?.member.as_ref().map(|member| member.name.clone())
+    }
+
+    /// The place of the member of this name.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        let is_its = |place: &Place| place.member.as_ref().is_some_and(|member| member.is_called(name));
+        self.places.load().iter().position(is_its)
+    }
+
     /// The addresses listened on, the first member's first.
     pub(super) fn listeners(&self) -> Vec<SocketAddr> {
         let places = self.places.load();

@@ -14,8 +14,7 @@ use crate::engine::{Transaction, TransactionId, transaction};
 
 /// The server ends a transaction after so long (`transactionLifetimeLimitSeconds`), whoever has forgotten it.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// Time for the answer to a transaction's last message, and for what its client does next: a driver whose monitor's
-/// connection closes just when an operation is about to take one from its pool fails that operation.
+/// Time for the answer to a transaction's last message, and for what its client does next.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Open ones at which those that are over by their age are looked for.
 const SWEEP_AT: usize = 4096;
@@ -39,7 +38,7 @@ impl Transactions {
     pub(super) fn note(&self, head: &[u8]) {
         match transaction(head) {
             None => {}
-            Some(Transaction::Begins(id)) => self.lock().begin(id),
+            Some(Transaction::GoesOn(id)) => self.lock().go_on(id),
             Some(Transaction::Ends(id)) => {
                 self.lock().since.remove(&id);
                 self.ended.notify_waiters();
@@ -79,8 +78,8 @@ impl Transactions {
 }
 
 impl Open {
-    fn begin(&mut self, id: TransactionId) {
-        self.since.insert(id, Instant::now());
+    fn go_on(&mut self, id: TransactionId) {
+        self.since.entry(id).or_insert_with(Instant::now);
         if self.since.len() >= self.sweep_at.max(SWEEP_AT) {
             self.sweep();
             self.sweep_at = 2 * self.since.len();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mongodb::options::{ServerAddress, Tls};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -24,7 +25,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PORT: u16 = 27017;
 
 /// A host and port to dial.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
     pub host: String,
     pub port: u16,

@@ -17,25 +17,25 @@ use super::rule::{Claim, Mode, Pattern, Rule};
 
 /// Reports what rules have against each other.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
-    check_names(rules, found);
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_speakers(&active, found);
     check_claims(&active, found);
     found.extend(P::contradictions(&active));
 }
 
-fn check_names<P>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
-    let mut first: HashMap<&str, &Rule<P>> = HashMap::new();
-    for rule in rules {
-        match first.entry(&rule.name) {
+/// Reports names that rules share, also of those that are wrong otherwise.
+pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>) {
+    let mut first: HashMap<&str, &Located<String>> = HashMap::new();
+    for name in names {
+        match first.entry(name) {
             Entry::Vacant(vacant) => {
-                vacant.insert(rule);
+                vacant.insert(name);
             }
             Entry::Occupied(occupied) => {
-                let message = format!("two rules are named `{}`", rule.name.value);
-                let mistake = Diagnostic::error(Code::DuplicateName, rule.name.span, message)
+                let message = format!("two rules are named `{}`", name.value);
+                let mistake = Diagnostic::error(Code::DuplicateName, name.span, message)
                     .note("second rule with this name")
-                    .label(occupied.get().name.span, "first rule is here")
+                    .label(occupied.get().span, "first rule is here")
                     .help("rule names appear in logs and error replies; give each its own");
                 found.push(mistake);
             }

@@ -11,6 +11,7 @@ use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
 use super::reader::MapReader;
 use super::source::Span;
+use crate::suggest;
 
 /// A value and where it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +143,21 @@ impl<'a> ReadContext<'a> {
                 None
             }
         }
+    }
+
+    /// The one of `words` that `text` is; any other is reported. `what` names its place: "`mode`".
+    pub fn word<T: Copy>(&mut self, text: &Located<String>, what: &str, words: &[(&'static str, T)]) -> Option<T> {
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+            return Some(*value);
+        }
+        let known = || words.iter().map(|(word, _)| *word);
+        let message = format!("{what} cannot be `{}`", text.value);
+        let mut mistake = Diagnostic::error(Code::UnknownWord, text.span, message);
+        if let Some(word) = suggest::nearest(&text.value, known()) {
+            mistake = mistake.note(format!("did you mean `{word}`?"));
+        }
+        self.push(mistake.help(format!("{what} is {}", suggest::one_of(known()))));
+        None
     }
 
     /// Reads `node` as one text or a list of them, none empty, none twice. `what` names it.

@@ -23,31 +23,44 @@ const VERSION: i64 = 1;
 /// The longest rule name: it stands in error messages, logs and metric labels.
 const MAX_NAME_BYTES: usize = 100;
 
+/// What the files hold.
+pub(super) struct Read<P> {
+    /// Those that are right.
+    pub(super) rules: Vec<Rule<P>>,
+    /// The names of all of them.
+    pub(super) names: Vec<Located<String>>,
+}
+
 /// All rules of all files that could be read; mistakes go to `found`.
-pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -> Vec<Rule<P>> {
-    let mut rules = Vec::new();
+pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read<P> {
+    let mut read = Read { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to find mistakes in.
     let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
         match yaml::parse(file, sources.text(file)) {
-            Ok(tree) => read_file(&tree, sources, found, &mut rules),
+            Ok(tree) => {
+                for node in read_file(&tree, found) {
+                    let id = RuleId(u32::try_from(read.rules.len()).unwrap_or(u32::MAX));
+                    read.names.extend(name_of(node));
+                    read.rules.extend(read_rule(id, node, sources, found));
+                }
+            }
             Err(mistake) => found.push(*mistake),
         }
     }
-    rules
+    read
 }
 
-fn read_file<P: Pattern>(tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>, rules: &mut Vec<Rule<P>>) {
+/// The rules of one file, as they are written; none when there is nothing to read.
+fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
     if tree.value == Value::Null {
         let start = Span::new(tree.span.file, 0, 0);
         let mistake = Diagnostic::error(Code::NoRules, start, "there is nothing in this file");
         found.push(mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"));
-        return;
+        return &[];
     }
     let mut context = ReadContext::new(found);
-    let Some(mut file) = context.map(tree) else {
-        return;
-    };
+    let Some(mut file) = context.map(tree) else { return &[] };
     let version = file.required_integer("version");
     if let Some(version) = version.filter(|version| version.value != VERSION) {
         let message = format!("version {} of the rule language is unknown", version.value);
@@ -55,16 +68,21 @@ fn read_file<P: Pattern>(tree: &Node, sources: &Sources, found: &mut Vec<Diagnos
         file.context().push(mistake.help("this docward reads `version: 1`"));
     }
     let listed = file.required_node("rules");
-    let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|l| (node, l)));
-    file.finish();
-    let Some((node, listed)) = listed else { return };
-    if listed.is_empty() {
-        let message = "there are no rules in this file";
-        found.push(Diagnostic::error(Code::NoRules, node.span, message));
+    let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|list| (node, list)));
+    if let Some((node, [])) = listed {
+        file.context().error(Code::NoRules, node.span, "there are no rules in this file");
     }
-    for rule in listed {
-        let id = RuleId(u32::try_from(rules.len()).unwrap_or(u32::MAX));
-        rules.extend(read_rule(id, rule, sources, found));
+    file.finish();
+    listed.map_or(&[], |(_, list)| list)
+}
+
+/// What a rule is called, right or wrong.
+fn name_of(rule: &Node) -> Option<Located<String>> {
+    let Value::Map(entries) = &rule.value else { return None };
+    let (_, node) = entries.iter().find(|(key, _)| key.text == "name")?;
+    match &node.value {
+        Value::Text(name) => Some(Located { value: name.clone(), span: node.span }),
+        _ => None,
     }
 }
 

@@ -41,7 +41,9 @@ pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};
 pub use reader::{MapReader, parse_duration};
-pub use rule::{AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob};
+pub use rule::{
+    AppGlob, Claim, Except, Expectation, Laxity, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob,
+};
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use settings::read_settings;
 pub use source::{FileId, Location, Source, Sources, Span};

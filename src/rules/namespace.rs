@@ -119,10 +119,13 @@ impl NamespacePattern {
     /// Whether it is for this namespace.
     #[must_use]
     pub fn matches(&self, database: &[u8], collection: &[u8]) -> bool {
-        if is_server_collection(collection) || (!self.database.is_literal() && is_server_database(database)) {
-            return false;
-        }
-        self.database.matches(database) && self.collection.matches(collection)
+        !is_server_collection(collection) && self.matches_database(database) && self.collection.matches(collection)
+    }
+
+    /// Whether it is for namespaces of this database.
+    #[must_use]
+    pub fn matches_database(&self, database: &[u8]) -> bool {
+        (self.database.is_literal() || !is_server_database(database)) && self.database.matches(database)
     }
 
     /// Whether some namespace matches both.

@@ -11,7 +11,7 @@ use super::conflict::Earlier;
 use super::context::Located;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
-use super::rule::{Except, Mode, Pattern, Rule, Unguardable, UserGlob};
+use super::rule::{Except, Laxity, Mode, Pattern, Rule, Unguardable, UserGlob};
 
 /// Reports them. `rules` contradict each other in nothing.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
@@ -50,7 +50,7 @@ fn silenced<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
         .iter()
         .filter(|rule| rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern));
     let silencers: Vec<Entrant<'_, P>> = silencers.flat_map(|rule| entrants(rule)).collect();
-    let index = index(&silencers);
+    let index = index(silencers.iter().map(|entrant| entrant.namespace));
     let covering = |entrant: &Entrant<'_, P>| {
         let covers = |candidate: &&Entrant<'_, P>| {
             comes_before(candidate.rule, entrant.rule)
@@ -89,52 +89,60 @@ fn silenced_by<P>(rule: &Rule<P>, by: &Entrant<'_, P>) -> Diagnostic {
 
 /// Rules that speak for a namespace instead of a broader rule, and let through what that one would not.
 fn weaker<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
-    let mut groups: HashMap<&'static str, Vec<Entrant<'_, P>>> = HashMap::new();
-    for rule in rules.iter().filter(|rule| rule.mode == Mode::Enforce && rule.pattern.exclusive()) {
-        groups.entry(rule.pattern.name()).or_default().extend(entrants(rule));
+    let laxities: Vec<Vec<Laxity>> = rules.iter().map(|rule| laxities(rule)).collect();
+    let mut groups: HashMap<&'static str, Vec<Speaker<'_, P>>> = HashMap::new();
+    for (rule, laxities) in rules.iter().zip(&laxities) {
+        if rule.mode == Mode::Enforce && rule.pattern.exclusive() {
+            let speakers = entrants(rule).map(|entrant| Speaker { entrant, laxities });
+            groups.entry(rule.pattern.name()).or_default().extend(speakers);
+        }
     }
+    groups.values().flat_map(|group| weaker_of(group)).collect()
+}
+
+/// One namespace of a rule that speaks for it alone.
+struct Speaker<'r, P> {
+    entrant: Entrant<'r, P>,
+    laxities: &'r [Laxity],
+}
+
+/// Of rules of one pattern.
+fn weaker_of<P: Pattern>(group: &[Speaker<'_, P>]) -> Vec<Diagnostic> {
+    let index = index(group.iter().map(|speaker| speaker.entrant.namespace));
     let mut found = Vec::new();
-    for group in groups.into_values() {
-        let index = index(&group);
-        let mut told = None;
-        for narrow in group.iter().filter(|entrant| can_be_weaker(entrant.rule)) {
-            let replaces = |(_, broad): &(Gap, &Entrant<'_, P>)| {
-                narrow.namespace.compare_specificity(broad.namespace) == Some(Ordering::Greater)
-                    && narrow.namespace.intersects(broad.namespace)
-            };
-            let candidates = index.candidates(narrow.namespace).filter_map(|at| group.get(at));
-            let mut gaps = candidates.filter_map(|broad| Some((gap(narrow.rule, broad.rule)?, broad)));
-            // Once for a rule, however many namespaces it has: they follow each other.
-            if told != Some(narrow.rule.id)
-                && let Some((gap, broad)) = gaps.find(replaces)
-            {
-                told = Some(narrow.rule.id);
-                found.push(weaker_than(narrow, broad, gap));
-            }
+    let mut told = None;
+    for narrow in
+        group.iter().filter(|speaker| !(speaker.laxities.is_empty() && speaker.entrant.rule.except.is_empty()))
+    {
+        let Entrant { rule, namespace } = narrow.entrant;
+        let replaces = |(_, broad): &(Laxity, &Entrant<'_, P>)| {
+            namespace.compare_specificity(broad.namespace) == Some(Ordering::Greater)
+                && namespace.intersects(broad.namespace)
+        };
+        let candidates = index.candidates(namespace).filter_map(|at| group.get(at));
+        let mut weaker = candidates.filter_map(|broad| Some((laxer_in(narrow, broad)?, &broad.entrant)));
+        // Once for a rule, however many namespaces it has: they follow each other.
+        if told != Some(rule.id)
+            && let Some((laxity, broad)) = weaker.find(replaces)
+        {
+            told = Some(rule.id);
+            found.push(weaker_than(&narrow.entrant, broad, laxity));
         }
     }
     found
 }
 
-/// What a broader rule would see to, and the one that speaks instead does not.
-#[derive(Clone, Copy)]
-enum Gap {
-    /// Clients that only the narrower one excepts.
-    Clients,
-    /// Writes that cannot be analysed.
-    Unguardable,
+fn laxities<P: Pattern>(rule: &Rule<P>) -> Vec<Laxity> {
+    let unseen = Laxity { what: "lets writes pass that it cannot analyse", setting: "unguardable" };
+    let unseen = (rule.unguardable == Unguardable::Allow).then_some(unseen);
+    unseen.into_iter().chain(rule.pattern.laxities()).collect()
 }
 
-fn can_be_weaker<P>(rule: &Rule<P>) -> bool {
-    !rule.except.is_empty() || rule.unguardable == Unguardable::Allow
-}
-
-fn gap<P>(narrow: &Rule<P>, broad: &Rule<P>) -> Option<Gap> {
-    if !is_within(&narrow.except, &broad.except) {
-        return Some(Gap::Clients);
+fn laxer_in<P>(narrow: &Speaker<'_, P>, broad: &Speaker<'_, P>) -> Option<Laxity> {
+    if !is_within(&narrow.entrant.rule.except, &broad.entrant.rule.except) {
+        return Some(Laxity { what: "leaves clients alone", setting: "except" });
     }
-    let allows = narrow.unguardable == Unguardable::Allow && broad.unguardable == Unguardable::Reject;
-    allows.then_some(Gap::Unguardable)
+    narrow.laxities.iter().find(|laxity| !broad.laxities.contains(laxity)).copied()
 }
 
 fn is_within(inner: &Except, outer: &Except) -> bool {
@@ -144,26 +152,25 @@ fn is_within(inner: &Except, outer: &Except) -> bool {
         && inner.users.iter().all(|user| outer.users.iter().any(|other| has(other, user)))
 }
 
-fn weaker_than<P: Pattern>(narrow: &Entrant<'_, P>, broad: &Entrant<'_, P>, gap: Gap) -> Diagnostic {
+fn weaker_than<P: Pattern>(narrow: &Entrant<'_, P>, broad: &Entrant<'_, P>, laxity: Laxity) -> Diagnostic {
     let (one, other) = (&narrow.rule.name.value, &broad.rule.name.value);
-    let (what, setting) = match gap {
-        Gap::Clients => ("leaves alone clients that the broader one would judge", "except"),
-        Gap::Unguardable => ("lets writes pass that the broader one would refuse unseen", "unguardable: allow"),
-    };
-    let message = format!("`{one}` speaks for `{}` instead of `{other}`, and {what}", narrow.namespace.value);
+    let Laxity { what, setting } = laxity;
+    let message =
+        format!("`{one}` speaks for `{}` instead of `{other}`, and {what}, unlike that one", narrow.namespace.value);
     let pattern = narrow.rule.pattern.name();
     Diagnostic::warning(Code::Weaker, narrow.namespace.span, message)
         .note(format!("here `{other}` is not asked"))
         .label(broad.namespace.span, format!("`{other}`, for `{}`", broad.namespace.value))
         .help(format!(
-            "of `{pattern}` rules only the most specific one speaks; if it is not meant so, remove `{setting}` from `{one}`"
+            "of `{pattern}` rules only the most specific one speaks; if it is not meant so, give `{one}` the `{setting}` \
+             of `{other}`"
         ))
 }
 
-fn index<'r, P>(entrants: &[Entrant<'r, P>]) -> Earlier<'r> {
+fn index<'n>(namespaces: impl Iterator<Item = &'n Located<NamespacePattern>>) -> Earlier<'n> {
     let mut index = Earlier::default();
-    for (at, entrant) in entrants.iter().enumerate() {
-        index.add(at, &entrant.namespace.value);
+    for (at, namespace) in namespaces.enumerate() {
+        index.add(at, namespace);
     }
     index
 }

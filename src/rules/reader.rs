@@ -156,22 +156,12 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     /// One of some words, each with what it means.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
-        let span = node.span;
-        let allowed = || words.iter().map(|(word, _)| *word);
         let Value::Text(written) = &node.value else {
-            return self.wrong_type(key, node, &suggest::one_of(allowed()));
+            return self.wrong_type(key, node, &suggest::one_of(words.iter().map(|(word, _)| *word)));
         };
-        if let Some((_, value)) = words.iter().find(|(word, _)| word == written) {
-            return Some(Located { value: *value, span });
-        }
-        let message = format!("`{key}` cannot be `{written}`");
-        let mut mistake = Diagnostic::error(Code::UnknownWord, span, message);
-        if let Some(word) = suggest::nearest(written, allowed()) {
-            mistake = mistake.note(format!("did you mean `{word}`?"));
-        }
-        let help = format!("`{key}` is {}", suggest::one_of(allowed()));
-        self.context.push(mistake.help(help));
-        None
+        let written = Located { value: written.clone(), span: node.span };
+        let value = self.context.word(&written, &format!("`{key}`"), words)?;
+        Some(written.map(|_| value))
     }
 
     /// Like `read`, but the key must be there: `settings.required("lease", MapReader::duration)`.

@@ -51,6 +51,11 @@ pub trait Pattern: Sized + Send + Sync + 'static {
         false
     }
 
+    /// What it sees to less strictly than other settings of the same pattern would.
+    fn laxities(&self) -> Vec<Laxity> {
+        Vec::new()
+    }
+
     /// What rules have against each other beyond claims on one namespace. `rules` are all but the
     /// disabled ones.
     fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {
@@ -66,6 +71,15 @@ pub struct Claim {
     pub kind: &'static str,
     /// The field's path. A path also claims what lies under it.
     pub field: Located<String>,
+}
+
+/// Something that a rule leaves to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laxity {
+    /// What it does, and a stricter rule would not: `lets … pass`.
+    pub what: &'static str,
+    /// The key that makes it so.
+    pub setting: &'static str,
 }
 
 /// The dense index of a rule in its set, for counters kept elsewhere.

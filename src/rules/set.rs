@@ -53,7 +53,8 @@ impl<P: Pattern> RuleSet<P> {
 
     /// The same, with the mistakes already made in reading the files.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
-        let rules = envelope::read(&sources, &mut found);
+        let envelope::Read { rules, names } = envelope::read(&sources, &mut found);
+        conflict::check_names(&names, &mut found);
         conflict::check(&rules, &mut found);
         if !found.iter().any(|one| one.severity == Severity::Error) {
             oversight::check(&rules, &mut found);

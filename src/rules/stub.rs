@@ -4,17 +4,17 @@
 use super::context::{Located, ReadContext};
 use super::node::Node;
 use super::reader::MapReader;
-use super::rule::{Claim, Pattern};
+use super::rule::{Claim, Laxity, Pattern};
 
 #[derive(Debug)]
 pub(super) enum StubPattern {
     Together(Vec<Located<String>>),
-    Replacement,
+    Replacement(Unguarded),
     Everything,
 }
 
-#[derive(Clone, Copy)]
-enum Unguarded {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unguarded {
     Reject,
     Merge,
 }
@@ -28,10 +28,10 @@ impl Pattern for StubPattern {
             "replacement" => {
                 let mut settings = context.map(settings)?;
                 let words = [("reject", Unguarded::Reject), ("merge", Unguarded::Merge)];
-                settings.choice("unguarded", &words);
+                let unguarded = settings.choice("unguarded", &words);
                 settings.text("guard");
                 settings.finish();
-                Some(Self::Replacement)
+                Some(Self::Replacement(unguarded.map_or(Unguarded::Reject, |word| word.value)))
             }
             _ => {
                 let mut settings = context.map(settings)?;
@@ -55,25 +55,32 @@ impl Pattern for StubPattern {
     fn name(&self) -> &'static str {
         match self {
             Self::Together(_) => "together",
-            Self::Replacement => "replacement",
+            Self::Replacement(_) => "replacement",
             Self::Everything => "everything",
         }
     }
 
     fn phase(&self) -> u8 {
         match self {
-            Self::Replacement => 1,
+            Self::Replacement(_) => 1,
             Self::Together(_) => 2,
             Self::Everything => 3,
         }
     }
 
     fn exclusive(&self) -> bool {
-        matches!(self, Self::Replacement)
+        matches!(self, Self::Replacement(_))
     }
 
     fn silences(&self, later: &Self) -> bool {
         matches!((self, later), (Self::Everything, Self::Everything))
+    }
+
+    fn laxities(&self) -> Vec<Laxity> {
+        match self {
+            Self::Replacement(Unguarded::Merge) => vec![Laxity { what: "merges", setting: "unguarded" }],
+            _ => Vec::new(),
+        }
     }
 
     fn claims(&self) -> Vec<Claim> {

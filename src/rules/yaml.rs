@@ -47,8 +47,8 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
             max_events: 2 * MAX_NODES + 8,
         },
     };
-    let raw: Spanned<RawValue> = serde_yaml::from_str_with_options(text, options)
-        .map_err(|error| Box::new(Explanation::of(&error).at(file, text, error.location())))?;
+    let raw: Spanned<RawValue> =
+        serde_yaml::from_str_with_options(text, options).map_err(|error| Box::new(explain(file, text, &error)))?;
     Ok(Converter { file, text }.node(raw))
 }
 
@@ -199,6 +199,36 @@ fn clamp(offset: u64, text: &str) -> u32 {
     u32::try_from(offset.min(text.len() as u64)).unwrap_or(u32::MAX)
 }
 
+fn explain(file: FileId, text: &str, error: &Error) -> Diagnostic {
+    let explanation = Explanation::of(error);
+    let line = error.location().map_or(0, |location| location.line());
+    match indenting_tab(text, line).filter(|_| explanation.code == Code::Syntax) {
+        Some(at) => {
+            let span = Span::new(file, clamp(at as u64, text), clamp(at as u64 + 1, text));
+            let mistake = Diagnostic::error(Code::Syntax, span, "a tab in the indentation");
+            mistake.help("YAML is indented by spaces only")
+        }
+        None => explanation.at(file, text, error.location()),
+    }
+}
+
+/// Where a tab indents this line or the next one. The parser takes it for part of what stands before, and stumbles
+/// there.
+fn indenting_tab(text: &str, line: u64) -> Option<usize> {
+    let mut start = 0;
+    let lines = text.split_inclusive('\n').map(|line| {
+        let at = start;
+        start += line.len();
+        (at, line)
+    });
+    let near = lines.skip(usize::try_from(line.checked_sub(1)?).ok()?).take(2);
+    let mut tabs = near.filter_map(|(start, line)| {
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        line.find('\t').filter(|at| *at < indentation).map(|at| start + at)
+    });
+    tabs.next()
+}
+
 /// The parser's complaint in the words of the rule language.
 struct Explanation {
     code: Code,
@@ -248,12 +278,16 @@ impl Explanation {
 
     fn of_syntax(error: &Error) -> Self {
         let message = serde_yaml::DefaultMessageFormatter.format_message(error);
-        let second_colon = message.starts_with("mapping values are not allowed");
-        Self {
-            code: Code::Syntax,
-            help: second_colon.then_some("put text that has `: ` in it in quotes, or look at the indentation"),
-            message: message.into_owned(),
-        }
+        let help = match &*message {
+            text if text.starts_with("mapping values are not allowed") => {
+                Some("put text that has `: ` in it in quotes, or look at the indentation")
+            }
+            text if text.starts_with("invalid indentation in multiline quoted scalar") => {
+                Some("look for a quote above that is not closed")
+            }
+            _ => None,
+        };
+        Self { code: Code::Syntax, message: message.into_owned(), help }
     }
 
     fn of_breach(breach: &serde_yaml::budget::BudgetBreach) -> Self {

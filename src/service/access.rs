@@ -15,7 +15,7 @@ use mongodb::error::{Error, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use super::MongoService;
-use super::mongo::is_passing;
+use super::mongo::{is_passing, is_unauthorized};
 use crate::patterns::sequence::{Sequence, Start, Strategy};
 use crate::patterns::{Pattern, Rule, RuleSet};
 use crate::rules::Mode;
@@ -24,8 +24,6 @@ use crate::rules::Mode;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon a server is asked again that did not answer, and rules that changed are looked at.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The server's code for a command that the user may not run.
-const UNAUTHORIZED: i32 = 13;
 
 /// What became of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,7 +185,7 @@ fn sorted(error: &Error, first: &Need<'_>) -> Access {
             "docward's own user (--service) cannot log in, and rule '{}' needs it: {text}",
             first.rule
         )),
-        ErrorKind::Command(command) if command.code == UNAUTHORIZED => Access::Refused(format!(
+        _ if is_unauthorized(error) => Access::Refused(format!(
             "the upstream wants a login, and rule '{}' needs docward's own user: give it one with --service (service: \
              in docward.yaml)",
             first.rule

@@ -11,15 +11,13 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::{Client, IndexModel};
 
 use super::MongoService;
+use super::listing::{Name, collections, refused};
 use crate::patterns::{IndexPurpose, NeededIndex, Rule, RuleSet};
 use crate::rules::{Code, Diagnostic, Located, Mode, NamespacePattern};
 use crate::suggest;
 
 /// NamespaceNotFound, CommandNotSupportedOnView: what has no indexes needs none.
 const WITHOUT_INDEXES: [i32; 2] = [26, 166];
-
-/// A collection's names, by database.
-type Name = (String, String);
 
 /// What of `rules` the deployment does not answer to, disabled rules apart.
 ///
@@ -28,27 +26,20 @@ type Name = (String, String);
 pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diagnostic>, String> {
     let server = service.server();
     let client = server.client().map_err(|error| error.to_string())?;
-    let asked = async {
-        let present = collections(&client).await?;
-        let mut found = Vec::new();
-        for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
-            found.extend(rule.namespaces.iter().filter_map(|namespace| no_collection(namespace, &present)));
-            for needed in rule.pattern.needed_indexes() {
-                found.extend(missing(&client, rules, rule, &needed, &present).await?);
-            }
-        }
-        Ok(found)
-    };
-    asked.await.map_err(|error: Error| error.kind.to_string())
-}
-
-async fn collections(client: &Client) -> Result<BTreeSet<Name>, Error> {
-    let mut present = BTreeSet::new();
-    for database in client.list_database_names().await? {
-        let collections = client.database(&database).list_collection_names().await?;
-        present.extend(collections.into_iter().map(|collection| (database.clone(), collection)));
+    let enabled = || rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled);
+    let needed: Vec<(&Rule, NeededIndex)> =
+        enabled().flat_map(|rule| rule.pattern.needed_indexes().into_iter().map(move |index| (rule, index))).collect();
+    let named = enabled().flat_map(|rule| &rule.namespaces).map(|namespace| &namespace.value);
+    let named: Vec<_> = named.chain(needed.iter().filter_map(|(_, index)| index.collection.as_ref())).collect();
+    let present = collections(&client, &named).await?;
+    let mut found: Vec<Diagnostic> = enabled()
+        .flat_map(|rule| &rule.namespaces)
+        .filter_map(|namespace| no_collection(namespace, &present))
+        .collect();
+    for (rule, index) in &needed {
+        found.extend(missing(&client, rules, rule, index, &present).await?);
     }
-    Ok(present)
+    Ok(found)
 }
 
 fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>) -> Option<Diagnostic> {
@@ -79,7 +70,7 @@ async fn missing(
     rule: &Rule,
     needed: &NeededIndex,
     present: &BTreeSet<Name>,
-) -> Result<Vec<Diagnostic>, Error> {
+) -> Result<Vec<Diagnostic>, String> {
     let places = match &needed.collection {
         Some(collection) => vec![(collection, rule.name.span)],
         None => rule.namespaces.iter().map(|namespace| (&namespace.value, namespace.span)).collect(),
@@ -102,13 +93,14 @@ async fn missing(
     Ok(found)
 }
 
-async fn has_index(client: &Client, (database, collection): &Name, needed: &NeededIndex) -> Result<bool, Error> {
+async fn has_index(client: &Client, (database, collection): &Name, needed: &NeededIndex) -> Result<bool, String> {
+    let refused = |error: &Error| refused(error, &format!("the indexes of `{database}.{collection}`"));
     let listed = client.database(database).collection::<Document>(collection).list_indexes().await;
     let indexes: Vec<IndexModel> = match listed {
-        Ok(indexes) => indexes.try_collect().await?,
+        Ok(indexes) => indexes.try_collect().await.map_err(|error| refused(&error))?,
         Err(error) => match &*error.kind {
             ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => return Ok(true),
-            _ => return Err(error),
+            _ => return Err(refused(&error)),
         },
     };
     Ok(indexes.iter().any(|index| serves(index, needed)))

@@ -11,6 +11,7 @@ pub mod connection;
 pub mod copies;
 pub mod inspection;
 mod leases;
+mod listing;
 mod mongo;
 mod srv;
 pub mod stamps;

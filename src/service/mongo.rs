@@ -232,6 +232,12 @@ fn sorted(error: &Error, place: &str) -> LookupError {
     if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Refused(text) }
 }
 
+/// Whether the user may not do it, or there is no user and the server wants one.
+pub(super) fn is_unauthorized(error: &Error) -> bool {
+    const UNAUTHORIZED: i32 = 13;
+    matches!(&*error.kind, ErrorKind::Command(command) if command.code == UNAUTHORIZED)
+}
+
 /// Whether the network or a change of the server's role is to blame, and trying again can help.
 pub(super) fn is_passing(error: &Error) -> bool {
     let passing = match &*error.kind {

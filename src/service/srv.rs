@@ -5,6 +5,7 @@
 //! another. `ClientOptions` are made from the result in [`super::connection`].
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
 use hickory_resolver::TokioResolver;
@@ -48,7 +49,8 @@ pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<C
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
     let parts = Parts::of(rest)?;
     let names = Names::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
-    let hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
+    let mut hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
+    parts.limit(&mut hosts);
     let text = names.text(parts.host).await?;
     Ok(Cow::Owned(parts.plain(&hosts, &text)))
 }
@@ -71,10 +73,19 @@ impl<'u> Parts<'u> {
         pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back()
     }
 
+    /// Leaves as many hosts as `srvMaxHosts` says, whichever: so a deployment's mongos share its clients.
+    fn limit(&self, hosts: &mut Vec<String>) {
+        let most = self.option("srvMaxHosts").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+        if let Some(most) = most.filter(|most| *most < hosts.len()) {
+            // Every state hashes in another way, so this is an order by chance.
+            let chance = RandomState::new();
+            hosts.sort_by_key(|host| chance.hash_one(host));
+            hosts.truncate(most);
+        }
+    }
+
     /// TLS is on unless the string says otherwise; what it says wins over the TXT record.
     fn plain(&self, hosts: &[String], text: &str) -> String {
-        let limit = self.option("srvMaxHosts").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
-        let hosts = hosts.get(..limit.unwrap_or(usize::MAX).min(hosts.len())).unwrap_or_default();
         let own = self.options.split('&').filter(|pair| !pair.is_empty());
         let own = own.filter(|pair| !pair.to_ascii_lowercase().starts_with("srv"));
         let tls = (self.option("tls").is_none() && self.option("ssl").is_none()).then_some("tls=true");
@@ -170,13 +181,31 @@ mod tests {
                 "authSource=two&replicaSet=rs",
                 "mongodb://a.b.c:1,d.b.c:2/?authSource=one&w=2&tls=true&replicaSet=rs",
             ),
-            ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1/?SSL=true"),
+            ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1,d.b.c:2/?SSL=true"),
         ] {
             assert_eq!(Parts::of(rest).unwrap().plain(&hosts, text), expected, "{rest}");
         }
         for rest in ["", "/", "a:27017/", "a,b/", "u:p@/"] {
             assert!(Parts::of(rest).is_err(), "{rest}");
         }
+    }
+
+    #[test]
+    fn of_too_many_hosts_some_are_taken_by_chance() {
+        let hosts = ["a:1", "b:1", "c:1"].map(str::to_owned);
+        let limited = |options: &str| {
+            let mut left = hosts.to_vec();
+            Parts::of(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
+            left
+        };
+        for all in ["", "srvMaxHosts=0", "srvMaxHosts=3", "srvMaxHosts=9"] {
+            assert_eq!(limited(all), hosts, "{all}");
+        }
+        let mut seen: Vec<Vec<String>> = (0..500).map(|_| limited("srvMaxHosts=2")).collect();
+        assert!(seen.iter().all(|left| left.len() == 2 && left[0] != left[1]));
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 6, "each host has its chance, at each place");
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use bson::{RawDocumentBuf, doc};
 use mongodb::Client;
-use mongodb::error::Error;
 use mongodb::options::WriteConcern;
 
 use super::MongoService;
+use super::listing::{Name, collections};
 use crate::patterns::{Rule, RuleSet};
-use crate::rules::Mode;
+use crate::rules::{Mode, NamespacePattern};
 
 /// Unsets `store` wherever it is, with majority write concern; with `dry_run` only counts. `report` hears of
 /// each collection and how many of its documents had stamps.
@@ -26,7 +26,7 @@ pub async fn reset(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let namespaces = namespaces(client, rules, rule).await.map_err(|error| error.kind.to_string())?;
+    let namespaces = namespaces(client, rules, rule).await?;
     for (database, collection) in namespaces {
         let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
         let stamped = doc! { store: { "$exists": true } };
@@ -45,18 +45,17 @@ pub async fn reset(
 
 /// The exact names of the rule, and the collections there are that its globs match. Where a more specific rule
 /// speaks, the stamps are that one's.
-async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<(String, String)>, Error> {
-    let exact = rule.namespaces.iter().filter_map(|pattern| pattern.value.exact());
+async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
+    let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
+    let exact = patterns().filter_map(NamespacePattern::exact);
     let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
-    let globs: Vec<_> = rule.namespaces.iter().filter(|pattern| pattern.value.exact().is_none()).collect();
+    let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
     if !globs.is_empty() {
-        for database in client.list_database_names().await? {
-            for collection in client.database(&database).list_collection_names().await? {
-                if globs.iter().any(|glob| glob.value.matches(database.as_bytes(), collection.as_bytes())) {
-                    found.insert((database.clone(), collection));
-                }
-            }
-        }
+        let present = collections(client, &globs).await?;
+        let is_meant = |(database, collection): &Name| {
+            globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
+        };
+        found.extend(present.into_iter().filter(is_meant));
     }
     // A disabled rule speaks for nothing; it is reset by its own names.
     found.retain(|(database, collection)| {

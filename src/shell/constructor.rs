@@ -129,11 +129,11 @@ impl Call<'_> {
     }
 
     fn date(&self, arguments: &[Term], now: i64) -> Made {
-        let Some(term) = arguments.first() else { return scalar(OwnedValue::date(now)) };
         if self.name == "Date" && !self.is_new {
             let error = ShellError::new(self.name_span.clone(), "without `new`, `Date` makes a string");
             return Err(error.help("write `new Date(…)` or `ISODate(…)`"));
         }
+        let Some(term) = arguments.first() else { return scalar(OwnedValue::date(now)) };
         if let Some(second) = arguments.get(1) {
             let error = ShellError::new(second.span.clone(), "year, month and day are in the shell's own time zone");
             return Err(error.help("write ISODate(\"2026-01-31T12:00:00Z\")"));

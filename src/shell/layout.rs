@@ -34,6 +34,13 @@ impl Piece {
         out
     }
 
+    /// The same on one line, whether it fits or not.
+    pub(super) fn print_unbroken(&self) -> String {
+        let mut out = String::new();
+        self.print_flat(&mut out);
+        out
+    }
+
     /// The same with the outermost items on lines of their own, whether they would fit or not.
     pub(super) fn print_broken(&self) -> String {
         let mut out = String::new();

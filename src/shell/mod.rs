@@ -35,7 +35,7 @@ use chain::Reader;
 
 pub use compare::is_same;
 pub use error::ShellError;
-pub use render::{render, render_lines};
+pub use render::{render, render_lines, render_unbroken};
 pub use write_text::extended_json;
 
 /// Bytes of the longest text: a command can carry no more than a message of 48 MB, and people type less.

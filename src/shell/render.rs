@@ -20,6 +20,15 @@ pub fn render(command: Document<'_>, database: &str) -> String {
     }
 }
 
+/// The same on one line, however long.
+#[must_use]
+pub fn render_unbroken(command: Document<'_>, database: &str) -> String {
+    match shown(command, database) {
+        Some(piece) => piece.print_unbroken(),
+        None => extended_json(command).to_string(),
+    }
+}
+
 /// The same with every argument on a line of its own, so that two commands can be compared line by line.
 #[must_use]
 pub fn render_lines(command: Document<'_>, database: &str) -> String {

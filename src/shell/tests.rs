@@ -65,6 +65,7 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("db.orders.find({a: ISODate(\"2026-02-30\")})", "\"2026-02-30\"", "is no date"),
         ("db.orders.find({a: new Date(\"2026-02-03T04:05\")})", "\"2026-02-03T04:05\"", "without a zone"),
         ("db.orders.find({a: Date(\"2026-02-03\")})", "Date", "new Date"),
+        ("db.orders.find({a: Date()})", "Date", "new Date"),
         ("db.orders.find({a: 99999999999999999999n})", "99999999999999999999n", "no number"),
         ("db.orders.find({a: 010})", "010", "octal"),
         ("db.orders.find({a: \"x})", "\"", "no closing \""),

@@ -11,6 +11,7 @@ mod peek;
 pub use peek::{Depth, peek, peek_length};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use serde::{Deserialize, Serialize};
 
 use super::WireError;
 use super::header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode, patch_length};
@@ -21,7 +22,7 @@ const DATA_AT: usize = HEADER_LENGTH + ENVELOPE_LENGTH;
 
 /// The compressors of every server since 4.2. The specification's `noop` (0) is for tests of drivers: no server
 /// agrees to it unless it is configured to, and docward does not know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compressor {
     Snappy,
     Zlib,

@@ -1,11 +1,12 @@
 //! The documentation, held to what docward does. What stands below `$ docward …` in a block marked `console` is what
 //! is printed; `UPDATE_EXPECT=1 cargo test --test documentation` writes it anew; read the difference. Rules and
-//! their tables: `rules.rs`; links and the list of pages: `book.rs`.
+//! their tables: `rules.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod book;
 mod rules;
+mod texts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -183,13 +183,14 @@ class ReplicaSet:
 
 
 class Docward(Process):
-    """`docward serve` before `upstream`, with one rule file of this content (none if empty).
+    """`docward serve`, or another subcommand, before `upstream`, with one rule file of this content (none if empty).
 
     It prints `listeners` lines; `address` is the first, `addresses` are all.
     """
 
-    def __init__(self, executable, upstream, rules="", arguments=(), listeners=1):
+    def __init__(self, executable, upstream, rules="", arguments=(), listeners=1, subcommand="serve"):
         self.executable = executable
+        self.subcommand = subcommand
         self.listeners = listeners
         self.upstream = upstream
         self.rules = rules
@@ -214,7 +215,7 @@ class Docward(Process):
         self.uri = f"mongodb://{self.address}/"
 
     def _command(self, folder):
-        command = [self.executable, "serve", "--listen", "127.0.0.1:0", "--upstream", self.upstream]
+        command = [self.executable, self.subcommand, "--listen", "127.0.0.1:0", "--upstream", self.upstream]
         if self.rules:
             file = folder / "rules.yaml"
             file.write_text(self.rules)

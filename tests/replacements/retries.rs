@@ -99,7 +99,7 @@ async fn a_repeated_batch_applies_nothing_twice() {
     let command = scene.numbered(batch(), false);
     let first = scene.send(views.through.name(), command).unwrap();
     assert_complete(&first);
-    assert_eq!(retried(&first), [0_i32; 0]);
+    assert!(retried(&first).is_empty());
     let command = scene.numbered(batch(), true);
     let second = scene.send(views.through.name(), command).unwrap();
     assert_complete(&second);

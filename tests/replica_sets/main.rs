@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, poll};
+use support::process::{PATIENCE, SOON, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 use support::replica_set::ReplicaSet;
@@ -54,5 +54,3 @@ fn await_hosts(docward: &Docward, count: usize) -> Vec<String> {
 fn through(docward: &Docward, options: &str) -> String {
     format!("mongodb://{}/?replicaSet=rs0&{options}", docward.addresses().join(","))
 }
-
-const SOON: Duration = Duration::from_secs(10);

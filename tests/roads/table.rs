@@ -2,16 +2,14 @@
 //! the stored documents change, so the assertion through docward could fail. Then it is walked through docward,
 //! on every guarded collection, and nothing may change. `random` walks the same roads in random order.
 
-use std::time::Duration;
-
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
 use super::support::frame::{Frame, MORE_TO_COME, Message};
 use super::support::mongod::Mongod;
+use super::support::process::SOON;
 use super::support::raw::Client;
 use super::{Setting, docward, errors};
 
-const SOON: Duration = Duration::from_secs(10);
 const REJECTED: i32 = 121;
 const UNREADABLE: i32 = 9;
 

@@ -84,6 +84,11 @@ pub fn message(error: &Error) -> String {
     }
 }
 
+/// Whether a reply says that the command as a whole was done.
+pub fn ok(reply: &Document) -> bool {
+    reply.get_f64("ok").unwrap() == 1.0
+}
+
 /// `(index, code)` of every write error in a reply.
 pub fn write_errors(reply: &Document) -> Vec<(i32, i32)> {
     let Ok(errors) = reply.get_array("writeErrors") else { return Vec::new() };

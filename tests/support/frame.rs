@@ -15,6 +15,11 @@ pub const CHECKSUM_PRESENT: u32 = 1;
 pub const MORE_TO_COME: u32 = 1 << 1;
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 
+/// A header that claims this length, whatever follows it.
+pub fn header(length: i32, op_code: i32) -> Vec<u8> {
+    [length, 1, 0, op_code].iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
 /// One message as it was on the wire: the header's fields and all that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {

@@ -9,8 +9,19 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio::sync::MutexGuard;
+
 /// Long enough for a loaded machine; a fixture that is slower than this is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is meant to happen at once, on a loaded machine.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// Held by tests of one process that must not run side by side, because they measure or fill the machine.
+pub async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
+}
 
 /// A path inside the repository.
 pub fn repository(path: &str) -> PathBuf {

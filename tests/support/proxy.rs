@@ -12,6 +12,15 @@ use tempfile::TempDir;
 use super::mongod::Mongod;
 use super::process::{Guarded, Lines, PATIENCE};
 
+/// For tests that only need some rule: documents in any collection `orders` are replaced with a guard, or not at all.
+pub const ORDERS_GUARDED: &str = r#"
+version: 1
+rules:
+  - name: no-blind-replace
+    namespace: "*.orders"
+    replacement: { unguarded: reject, guard: version }
+"#;
+
 /// A running docward; dropped, it is killed.
 pub struct Docward {
     process: Guarded,

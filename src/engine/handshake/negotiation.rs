@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::document::{self, Document, Value, Writer};
@@ -16,9 +17,10 @@ pub(super) const COMPRESSION: &str = "compression";
 type List = SmallVec<[Compressor; 3]>;
 
 /// What is agreed with the two sides.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Negotiation {
     /// What docward offers the upstream, the best first; `None`: what the client offers.
+    #[serde(skip)]
     own: Option<Arc<[Method]>>,
     client: List,
     upstream: List,
@@ -28,6 +30,12 @@ impl Negotiation {
     /// `own`: what docward offers the upstream whatever the client does, the best first.
     pub fn new(own: Option<Arc<[Method]>>) -> Self {
         Self { own, ..Self::default() }
+    }
+
+    /// What both sides agreed on with another process, which may have had another list.
+    #[must_use]
+    pub fn resumed(self, agreed: Self) -> Self {
+        Self { own: self.own, ..agreed }
     }
 
     /// Whether the client may send messages compressed so.

@@ -1,6 +1,6 @@
 //! The relay between two in-memory pipes, with a policy that reads its script from the message itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -26,6 +26,7 @@ use crate::wire::compressed::Method;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 
 mod compressed;
+mod ending;
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const SOON: Duration = Duration::from_secs(5);
@@ -119,26 +120,33 @@ fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -
     writer.finish()
 }
 
-fn relay<C, U>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
-where
-    C: AsyncRead + AsyncWrite + Unpin,
-    U: AsyncRead + AsyncWrite + Unpin,
-{
+fn door(compressors: Option<Arc<[Method]>>) -> Door<Script> {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
-    let door = Door {
+    let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
+    Door {
         behind: Behind::Member { place: 0, closing: Arc::default() },
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
         census: Arc::default(),
         meter: Arc::default(),
         hurry: Arc::default(),
+        leaving: Arc::default(),
+        bustle: Arc::default(),
+        last_answer: OnceLock::from(Arc::from(answer)),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
         observations: Arc::new(Observations::default()),
         compressors,
-    };
-    Relay::new(client, upstream, Arc::new(door), LOCAL, Session::default())
+    }
+}
+
+fn relay<C, U>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+{
+    Relay::new(client, upstream, Arc::new(door(compressors)), LOCAL, Session::default())
 }
 
 fn patience() -> Patience {
@@ -163,7 +171,7 @@ fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (shutdown, receiver) = watch::channel(Closing::Open);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
-        session::run(relay(near_client, near_upstream, compressors), receiver, patience()).await;
+        session::run(&mut relay(near_client, near_upstream, compressors), receiver, patience()).await;
         drop(sender);
     });
     Ends { client, upstream, shutdown, session }
@@ -378,9 +386,10 @@ async fn an_idle_session_is_small() {
         tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
     };
     let (_shutdown, receiver) = watch::channel(Closing::Open);
-    let session = session::run(relay(stream().await, stream().await, None), receiver, patience());
-    let size = size_of_val(&session);
-    assert!(size < 1536, "a session's task has {size} bytes");
+    let mut relay = relay(stream().await, stream().await, None);
+    let relay_size = size_of_val(&relay);
+    let size = relay_size + size_of_val(&session::run(&mut relay, receiver, patience()));
+    assert!(size < 1152, "a session's task has {size} bytes");
 }
 
 #[tokio::test]
@@ -448,63 +457,4 @@ async fn a_stream_out_of_step_is_closed_behind_what_was_in_step() {
         upstream.write_all(&reply).await.unwrap();
         assert!(rest_of(&mut client).await.is_empty());
     }
-}
-
-#[tokio::test]
-async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
-    let idle = start(64 * 1024);
-    let mut monitor = start(64 * 1024);
-    let awaiting = doc! {"hello": 1, "topologyVersion": {"counter": 1_i64}, "maxAwaitTimeMS": 10_000};
-    monitor.client.write_all(&hello(1, 0, EXHAUST_ALLOWED, &awaiting)).await.unwrap();
-    read_frame(&mut monitor.upstream).await;
-    // The second connection of a monitor, which measures round trips again and again.
-    let mut measuring = start(64 * 1024);
-    for id in 1..3 {
-        measuring.client.write_all(&hello(id, 0, 0, &doc! {"hello": 1})).await.unwrap();
-        read_frame(&mut measuring.upstream).await;
-        measuring.upstream.write_all(&hello(50 + id, id, 0, &doc! {"ok": 1})).await.unwrap();
-        read_frame(&mut measuring.client).await;
-    }
-    measuring.shutdown.send_replace(Closing::WhenIdle);
-    let mut end = measuring.session;
-    timeout(Duration::from_millis(600), &mut end).await.expect("sooner than its next hello").unwrap();
-    for mut ends in [idle, monitor] {
-        ends.shutdown.send_replace(Closing::WhenIdle);
-        timeout(SOON, ends.session).await.expect("an idle session should end").unwrap();
-        assert!(rest_of(&mut ends.client).await.is_empty());
-    }
-    let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
-    client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
-    read_frame(&mut upstream).await;
-    shutdown.send_replace(Closing::WhenIdle);
-    assert_silent(&mut client).await;
-    upstream.write_all(&frame(50, 1, 0, b"y")).await.unwrap();
-    assert_eq!(rest_of(&mut client).await, frame(50, 1, 0, b"y"));
-    timeout(SOON, session).await.expect("the session should end").unwrap();
-}
-
-/// A driver that has just connected is no monitor, though all it waits for is a hello.
-#[tokio::test]
-async fn draining_lets_a_handshake_finish() {
-    let Ends { mut client, mut upstream, shutdown, .. } = start(64 * 1024);
-    client.write_all(&hello(1, 0, 0, &doc! {"hello": 1})).await.unwrap();
-    read_frame(&mut upstream).await;
-    shutdown.send_replace(Closing::WhenIdle);
-    assert!(timeout(Duration::from_secs(2), client.read_u8()).await.is_err());
-    upstream.write_all(&hello(50, 1, 0, &doc! {"ok": 1})).await.unwrap();
-    read_frame(&mut client).await;
-    client.write_all(&frame(2, 0, 0, b"x")).await.unwrap();
-    assert_eq!(read_frame(&mut upstream).await, frame(2, 0, 0, b"x"));
-}
-
-#[tokio::test]
-async fn who_waits_for_a_server_that_will_not_answer_is_not_kept_waiting() {
-    let Ends { mut client, mut upstream, shutdown, session } = start(64 * 1024);
-    client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
-    read_frame(&mut upstream).await;
-    shutdown.send_replace(Closing::WhenIdle);
-    assert_silent(&mut client).await;
-    shutdown.send_replace(Closing::Now);
-    assert!(rest_of(&mut client).await.is_empty());
-    timeout(SOON, session).await.expect("the session should end").unwrap();
 }

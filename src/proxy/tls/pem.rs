@@ -38,8 +38,8 @@ pub enum TlsError {
 }
 
 /// What a configuration is made from.
-pub(super) trait Source {
-    type Config;
+pub trait Source: Send + Sync + 'static {
+    type Config: Send + Sync;
 
     fn files(&self) -> Vec<&Path>;
 
@@ -48,45 +48,52 @@ pub(super) trait Source {
     fn build(&self) -> Result<Self::Config, TlsError>;
 }
 
-/// A configuration that follows its files.
+/// A configuration that can be made anew from its files.
 #[derive(Debug)]
-pub(super) struct FromFiles<S: Source> {
+pub struct FromFiles<S: Source> {
     source: S,
     current: ArcSwap<S::Config>,
-    /// Of the files' content, as of the last time it was looked at, whether it could be used or not.
-    seen: AtomicU64,
+    /// A hash of the content that `current` was made from.
+    made_from: AtomicU64,
 }
 
 impl<S: Source> FromFiles<S> {
     /// # Errors
-    /// [`TlsError`].
-    pub(super) fn load(source: S) -> Result<Self, TlsError> {
-        // Taken first: a file that changes meanwhile is read again.
-        let seen = AtomicU64::new(fingerprint(&source));
+    /// [`TlsError`]: what is wrong with a file, and what to do.
+    pub fn load(source: S) -> Result<Self, TlsError> {
+        let made_from = AtomicU64::new(content(&source));
         let current = ArcSwap::from_pointee(source.build()?);
-        Ok(Self { source, current, seen })
+        Ok(Self { source, current, made_from })
+    }
+
+    /// Makes it anew, for new handshakes.
+    ///
+    /// # Errors
+    /// [`TlsError`]; then nothing has changed.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        // Taken first: a file that changes meanwhile has another content then.
+        let content = self.content();
+        self.current.store(Arc::new(self.source.build()?));
+        self.made_from.store(content, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A hash of what the files say now. It tells contents apart, and proves nothing.
+    pub fn content(&self) -> u64 {
+        content(&self.source)
+    }
+
+    /// The same of what is in force.
+    pub fn made_from(&self) -> u64 {
+        self.made_from.load(Ordering::Relaxed)
     }
 
     pub(super) fn current(&self) -> Arc<S::Config> {
         self.current.load_full()
     }
-
-    /// Whether the files had changed. The same mistake is reported once.
-    ///
-    /// # Errors
-    /// [`TlsError`]; then nothing has changed.
-    pub(super) fn reload(&self) -> Result<bool, TlsError> {
-        let fingerprint = fingerprint(&self.source);
-        if self.seen.swap(fingerprint, Ordering::Relaxed) == fingerprint {
-            return Ok(false);
-        }
-        self.current.store(Arc::new(self.source.build()?));
-        Ok(true)
-    }
 }
 
-/// Tells contents apart; proves nothing.
-fn fingerprint(source: &impl Source) -> u64 {
+fn content(source: &impl Source) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in source.files() {
         std::fs::read(file).ok().hash(&mut hasher);

@@ -1,0 +1,58 @@
+//! Past traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
+
+use docward::audit::log::LogReader;
+use docward::audit::{Asked, Audit, Habits, Past, Unreadable, capture, log, profile, propose, report};
+use docward::command::{Class, Namespace};
+use docward::document::Document;
+
+use super::load;
+use super::plans::LOADED;
+
+/// A file: its entries are read or refused with words; what is read names its database, is held against rules and is
+/// told; what is proposed is a rule file that loads.
+pub fn traffic(bytes: &[u8]) {
+    let mut past = Vec::new();
+    match bytes.strip_prefix(capture::header().as_slice()) {
+        Some(records) => read_records(records, &mut past),
+        None => read_lines(bytes, &mut past),
+    }
+    let (mut audit, mut habits) = (Audit::new(&LOADED), Habits::default());
+    for one in &past {
+        if let Asked::Command(command) = &one.asked {
+            assert!(command.as_document().get("$db").is_some_and(|database| database.as_str().is_some()), "{one:?}");
+        }
+        audit.take(one);
+        habits.take(one);
+    }
+    let tally = audit.finish();
+    assert_eq!(tally.commands, past.len() as u64);
+    assert!(!report::to_text(&tally, &LOADED, &[]).is_empty() && report::to_json(&tally, &LOADED, &[]).is_object());
+    let proposed = propose(&habits, &[]);
+    if proposed.contains("\nrules:\n") {
+        load(&proposed).unwrap_or_else(|report| panic!("{report}"));
+    }
+}
+
+/// The length of each record is its own, so what comes behind a wrong one is not read.
+fn read_records(mut records: &[u8], out: &mut Vec<Past>) {
+    while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
+        let Some((record, rest)) = records.split_at_checked(length) else { return };
+        let Ok(record) = Document::parse(record) else { return };
+        out.extend(capture::past(record));
+        records = rest;
+    }
+}
+
+fn read_lines(bytes: &[u8], out: &mut Vec<Past>) {
+    let everything = |_: Namespace<'_>, _: Class, _: &[u8]| true;
+    let mut reader = LogReader::default();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let _ = log::connection_of(line);
+        let read = match profile::is_line(line) && !log::is_line(line) {
+            true => profile::read(line, &everything, out),
+            false => reader.read(line, &everything, out),
+        };
+        assert!(!matches!(read, Err(Unreadable(words)) if words.is_empty()));
+    }
+    reader.finish(out);
+}

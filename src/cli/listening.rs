@@ -1,0 +1,56 @@
+//! The flags of every subcommand that clients connect to.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::config::{ConfigFile, TlsKeys};
+use super::values;
+
+/// Of the flags about TLS, in the help.
+const TLS: &str = "TLS";
+
+/// As typed.
+#[derive(Debug, Args)]
+pub(super) struct Listening {
+    /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    listen: Option<SocketAddr>,
+    /// Host name that hello answers name instead of the address listened on.
+    #[arg(long, value_name = "NAME", value_parser = values::host_name)]
+    advertise: Option<String>,
+    #[command(flatten)]
+    tls: Tls,
+}
+
+/// The listeners' side; the upstream's is in its connection string.
+#[derive(Debug, Args)]
+struct Tls {
+    /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    tls_certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key [default: the certificate's file].
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    tls_key: Option<PathBuf>,
+    /// PEM file of authorities; clients without a certificate signed by one of them are refused.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl Listening {
+    /// The flags over the file.
+    pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
+        let Self { listen, advertise, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;
+        ConfigFile {
+            listen: listen.or(file.listen),
+            advertise: advertise.or(file.advertise),
+            tls: TlsKeys {
+                certificate: tls_certificate.or(file.tls.certificate),
+                key: tls_key.or(file.tls.key),
+                client_ca: tls_client_ca.or(file.tls.client_ca),
+            },
+            ..file
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How much is still going on when this process is about to go and drivers choose its members no more.
+//!
+//! A driver chooses a member first and takes a connection then. It fails, unsent, what stands between the two when
+//! the monitor's connection closes, so that is closed only when nobody asks for anything any more. What monitors
+//! are told is in [`crate::engine::handshake::retirement`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+/// How long nobody must have asked for anything: more than a driver needs to send what it has chosen a member for.
+const CALM: Duration = Duration::from_millis(250);
+/// How long calm is waited for. Some never give it: an open cursor goes on at its member, and a client that is
+/// connected directly has no choice.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What goes on in connections that were told; those of monitors do not count.
+#[derive(Debug, Default)]
+pub(super) struct Bustle {
+    /// How often bytes came.
+    stirs: AtomicU64,
+    /// Connections that wait for something: others may wait for them, in a pool that is used up.
+    busy: AtomicUsize,
+}
+
+/// One connection that waits for something, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Bustle>);
+
+impl Bustle {
+    /// Bytes have come.
+    pub(super) fn stir(&self) {
+        self.stirs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing has gone on for a while.
+    pub(super) async fn calm(&self) {
+        loop {
+            let before = self.stirs.load(Ordering::Relaxed);
+            sleep(CALM).await;
+            if self.stirs.load(Ordering::Relaxed) == before && self.busy.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Busy {
+    pub(super) fn new(bustle: &Arc<Bustle>) -> Self {
+        bustle.busy.fetch_add(1, Ordering::Relaxed);
+        Self(bustle.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn calm_is_when_nobody_stirs_and_nobody_waits() {
+        let bustle = Arc::new(Bustle::default());
+        timeout(PATIENCE, bustle.calm()).await.unwrap();
+        let busy = Busy::new(&bustle);
+        assert!(timeout(2 * CALM, bustle.calm()).await.is_err());
+        drop(busy);
+        let stirring = async {
+            loop {
+                bustle.stir();
+                sleep(CALM / 10).await;
+            }
+        };
+        tokio::select! {
+            () = bustle.calm() => panic!("somebody stirs"),
+            () = stirring => {}
+            () = sleep(2 * CALM) => {}
+        }
+        timeout(PATIENCE, bustle.calm()).await.unwrap();
+    }
+}

@@ -1,0 +1,58 @@
+//! Which collections a deployment has, as far as docward's own user may see them.
+
+use std::collections::BTreeSet;
+
+use mongodb::Client;
+use mongodb::error::Error;
+
+use super::mongo::is_unauthorized;
+use crate::rules::NamespacePattern;
+
+/// A collection's names: the database's, its own.
+pub(super) type Name = (String, String);
+
+/// All collections of every database that one of `namespaces` may be in. Of other databases those that the user may
+/// list.
+///
+/// # Errors
+/// Text for people: the server cannot be asked, or does not let docward list what `namespaces` may be about.
+pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern]) -> Result<BTreeSet<Name>, String> {
+    let mut present = BTreeSet::new();
+    for database in databases(client, namespaces).await? {
+        match client.database(&database).list_collection_names().await {
+            Ok(names) => present.extend(names.into_iter().map(|name| (database.clone(), name))),
+            Err(error) => {
+                let is_needed = namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes()));
+                if is_needed || !is_unauthorized(&error) {
+                    return Err(refused(&error, &format!("the collections of `{database}`")));
+                }
+            }
+        }
+    }
+    Ok(present)
+}
+
+async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<Vec<String>, String> {
+    // Otherwise the server leaves out, silently, those in which the user may do nothing.
+    match client.list_database_names().authorized_databases(false).await {
+        Err(error) if is_unauthorized(&error) => {
+            let named = namespaces.iter().map(|namespace| {
+                let database = namespace.database();
+                database.is_literal().then(|| database.as_str().to_owned())
+            });
+            let named: Option<BTreeSet<String>> = named.collect();
+            named.map(Vec::from_iter).ok_or_else(|| refused(&error, "the databases, for a rule with `*` in theirs"))
+        }
+        asked => asked.map_err(|error| refused(&error, "the databases")),
+    }
+}
+
+/// Why `what` could not be listed.
+pub(super) fn refused(error: &Error, what: &str) -> String {
+    if is_unauthorized(error) {
+        return format!(
+            "the server does not let docward list {what}; give --service a user with the role readAnyDatabase"
+        );
+    }
+    error.kind.to_string()
+}
