@@ -6,7 +6,7 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use super::guard::{error, guard};
-use super::{Sources, decisions, explain, health, rules, status};
+use super::{Sources, decisions, explain, health, metrics, rules, status};
 
 /// Bytes of a request's body: a long batch, pasted.
 const BODY_LENGTH: usize = 1 << 20;
@@ -15,6 +15,7 @@ pub(super) fn router(sources: Sources) -> Router {
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::metrics))
         .route("/api/status", get(status::status))
         .route("/api/rules", get(rules::rules))
         .route("/api/decisions", get(decisions::follow))
