@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod difference;
 mod explain;
+mod health;
 mod listening;
 mod man;
 mod record;
@@ -78,6 +79,8 @@ pub enum Command {
     Repair(connection::OneRule),
     /// Forget the stamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
+    /// Ask a running docward how it is, for health checks and probes.
+    Health(health::Arguments),
     /// Print the JSON Schema of rule and test files, for editors.
     Schema,
     /// Print what a shell needs to complete docward's command line.
@@ -99,6 +102,7 @@ impl Command {
             Self::Suggest(arguments) => suggest::run(&arguments),
             Self::Repair(arguments) => repair::run(arguments),
             Self::ResetClock(arguments) => reset_clock::run(arguments),
+            Self::Health(arguments) => health::run(&arguments),
             Self::Schema => print(SCHEMA.as_bytes()),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),
