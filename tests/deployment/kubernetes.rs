@@ -157,7 +157,7 @@ fn selectors_select_docwards_pods() {
         for budget in manifest.all("PodDisruptionBudget") {
             assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
         }
-        for policy in manifest.all("NetworkPolicy").first() {
+        if let Some(policy) = manifest.all("NetworkPolicy").first() {
             assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
         }
     }
