@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod difference;
 mod explain;
+mod health;
 mod listening;
 mod man;
 mod onlookers;
@@ -79,6 +80,8 @@ pub enum Command {
     Repair(connection::OneRule),
     /// Forget the stamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
+    /// Ask a running docward how it is, for health checks and probes.
+    Health(health::Arguments),
     /// Print the JSON Schema of rule and test files, for editors.
     Schema,
     /// Print what a shell needs to complete docward's command line.
@@ -105,6 +108,7 @@ impl Arguments {
             Command::Suggest(arguments) => suggest::run(&arguments),
             Command::Repair(arguments) => repair::run(arguments),
             Command::ResetClock(arguments) => reset_clock::run(arguments),
+            Command::Health(arguments) => health::run(&arguments),
             Command::Schema => print(SCHEMA.as_bytes()),
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
 use listenfd::ListenFd;
+use sd_notify::NotifyState;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -271,6 +272,7 @@ async fn serve(
     let observer = proxy.observer();
     let onlookers = onlookers.look_at(&observer, reload.status())?;
     announce(&proxy, onlookers.address())?;
+    tell_manager(NotifyState::Ready);
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -283,6 +285,7 @@ async fn serve(
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
         }
+        tell_manager(NotifyState::Stopping);
     };
     // Another process goes on with the copies at once, while connections here still drain.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
@@ -302,6 +305,13 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
     let mut passed = ListenFd::from_env();
     let taken = (0..passed.len()).filter_map(|index| passed.take_tcp_listener(index).transpose());
     taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
+}
+
+/// systemd, or another service manager that speaks its protocol (`NOTIFY_SOCKET`); without one nobody is told.
+fn tell_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
+    }
 }
 
 /// One line for each listener: who waits for them knows that clients can come.

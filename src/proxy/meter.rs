@@ -159,7 +159,7 @@ impl Meter {
     /// The replies that began in what was read at `came` have been sent on.
     pub(super) fn answered(&self, owed: &mut OwedReplies, came: Moment) {
         let Some(meters) = &self.0 else { return };
-        let now = if owed.has_answered() { meters.now() } else { Default::default() };
+        let now = if owed.has_answered() { meters.now() } else { Moment::default() };
         for (timing, span) in owed.take_answered() {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meters.note(timing.command, own, Some(upstream));

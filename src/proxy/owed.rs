@@ -31,6 +31,7 @@ struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
+    // Whoever goes on with the connection does not measure what another process has sent.
     #[serde(skip)]
     timing: Timing,
     #[serde(skip)]
@@ -196,8 +197,7 @@ mod tests {
 
     #[test]
     fn each_request_is_accounted_for_once() {
-        let mut owed = OwedReplies::default();
-        owed.command = CommandName::of(b"find");
+        let mut owed = OwedReplies { command: CommandName::of(b"find"), ..OwedReplies::default() };
         owed.push(1, Treatment::Forward);
         owed.push(2, Treatment::Forward);
         assert!(owed.sent(Moment::NEVER, 7, 9) && !owed.sent(Moment::NEVER, 8, 0));
