@@ -31,7 +31,6 @@ struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
-    // Whoever goes on with the connection does not measure what another process has sent.
     #[serde(skip)]
     timing: Timing,
     #[serde(skip)]
