@@ -33,6 +33,10 @@ bench: ## measure the cost per message and the throughput beside a direct connec
 fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a nightly compiler
 	@scripts/fuzz.sh
 
+.PHONY: deb
+deb: ## build a Debian package with the service, manual pages and completions
+	@scripts/deb.sh
+
 .PHONY: clean
 clean: ## remove what was built
 	cargo clean

@@ -6,7 +6,7 @@
 //! - [`document`]: raw BSON, read and rewritten without decoding
 //! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `audit`: past traffic held against rules; pure
-//! - `service`, `proxy`, `admin`, `cli`: the shell with sockets and clocks
+//! - `service`, `proxy`, `otlp`, `admin`, `cli`: the shell with sockets and clocks
 
 pub mod admin;
 pub mod audit;
@@ -14,6 +14,8 @@ pub mod cli;
 pub mod command;
 pub mod document;
 pub mod engine;
+pub mod histogram;
+pub mod otlp;
 pub mod patterns;
 pub mod proxy;
 pub mod rules;

@@ -1,10 +1,10 @@
-//! The `docward` binary: reads the command line, starts logging, runs the subcommand. The story of `serve` is
+//! The `docward` binary: reads the command line and runs the subcommand. The story of `serve` is
 //! in `cli/serve.rs`.
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use docward::cli::{Arguments, EXIT_USAGE, start_logging};
+use docward::cli::{Arguments, EXIT_USAGE};
 
 /// Messages that must be collected or rewritten are allocated and freed at once, on many threads; mimalloc
 /// does that faster than the system's allocators, above all musl's.
@@ -21,6 +21,5 @@ fn main() -> ExitCode {
             return code;
         }
     };
-    start_logging(arguments.log_format);
-    arguments.command.run()
+    arguments.run()
 }

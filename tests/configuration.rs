@@ -87,8 +87,9 @@ fn the_documented_example_is_true() {
     let (folder, path) = folder(&whole.join("\n").replace("../rules/", "good.yaml"));
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
-    // Nothing but the certificate that is not there.
+    // Nothing but the files that are not there.
     assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && !shown.contains("error["), "{shown}");
+    assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
     assert!(Path::new(&path).starts_with(folder.path()));
 }
 
@@ -102,7 +103,7 @@ fn uncommented(line: &str) -> String {
 }
 
 fn is_setting(text: &str) -> bool {
-    const KEYS: [&str; 9] = [
+    const KEYS: [&str; 14] = [
         "service:",
         "resolver:",
         "tls:",
@@ -112,6 +113,11 @@ fn is_setting(text: &str) -> bool {
         "connections:",
         "connections_per_address:",
         "idle_timeout:",
+        "admin:",
+        "admin_token_file:",
+        "log_format:",
+        "log_documents:",
+        "otlp:",
     ];
     KEYS.iter().any(|key| text.trim_start().starts_with(key))
 }

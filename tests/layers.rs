@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-const FLOORS: [&str; 12] = [
-    "wire", "document", "command", "shell", "rules", "patterns", "engine", "audit", "service", "proxy", "admin", "cli",
+const FLOORS: [&str; 13] = [
+    "wire", "document", "command", "shell", "rules", "patterns", "engine", "audit", "service", "proxy", "otlp",
+    "admin", "cli",
 ];
 /// Up to here everything is pure.
 const LAST_PURE: usize = 7;

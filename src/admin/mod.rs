@@ -2,12 +2,14 @@
 //!
 //! It reads only. It runs on a thread of its own, so that whoever asks, however often, takes nothing from the
 //! connections but a share of a processor. Start reading at [`server`]; who may ask is decided in [`guard`], what
-//! there is to ask for is listed in [`routes`].
+//! there is to ask for is listed in [`routes`]. The page for people, [`console`], asks for the same.
 
+mod console;
 mod decisions;
 mod explain;
 mod guard;
 mod health;
+mod metrics;
 mod routes;
 mod rules;
 mod server;
@@ -31,11 +33,25 @@ use crate::proxy::Observer;
 pub trait Desk: Send + Sync + 'static {
     fn loads(&self) -> Loads;
 
+    /// What became of spans.
+    fn spans(&self) -> SpanCounts;
+
     /// What rules make of a command, as `docward explain --format json` prints it.
     ///
     /// # Errors
     /// The command cannot be read; a list of diagnostics.
     fn explain(&self, asked: &Asked) -> Result<Value, Value>;
+}
+
+/// Spans for a collector of OpenTelemetry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// The collector took them.
+    pub sent: u64,
+    /// They were lost on the way.
+    pub failed: u64,
+    /// Nobody took them in time.
+    pub dropped: u64,
 }
 
 /// What loading rules and certificates anew came to.

@@ -22,5 +22,5 @@ pub use habits::Habits;
 pub use judge::Audit;
 pub use past::{Asked, Client, Hidden, Past, Unreadable, Wanted};
 pub use proposal::propose;
-pub use shape::{shape, shape_of_frame};
+pub use shape::{one_line, shape, shape_of_frame};
 pub use tally::{Counts, Effect, Example, Noted, RuleTally, Tally};

@@ -32,7 +32,8 @@ pub fn shape_of_frame(frame: &[u8]) -> String {
 }
 
 /// The text as part of a line: what traffic says neither begins a line nor moves a terminal's cursor.
-pub(super) fn one_line(text: &str) -> String {
+#[must_use]
+pub fn one_line(text: &str) -> String {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
 }

@@ -10,14 +10,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::LogFormat;
 use super::values::{self, AdminAddress};
 use crate::admin;
+use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
 use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
 use crate::service::MongoService;
 
 /// The deployment when neither a flag nor the file names one.
 const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
+
+const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// What the file says; every key may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +33,10 @@ pub(super) struct ConfigFile {
     pub(super) query_listen: Option<SocketAddr>,
     pub(super) drain_timeout: Option<Duration>,
     pub(super) hand_over: Option<PathBuf>,
+    pub(super) log_format: Option<LogFormat>,
+    pub(super) log_documents: bool,
+    /// The collector that spans go to.
+    pub(super) otlp: Option<Endpoint>,
     pub(super) upstream: Option<String>,
     pub(super) service: Option<String>,
     /// The name server for mongodb+srv.
@@ -104,6 +112,9 @@ impl ConfigFile {
             query_listen: checked(reader, "query_listen", values::address),
             drain_timeout: reader.duration("drain_timeout").map(|time| time.value),
             hand_over: reader.text("hand_over").map(|path| folder.join(path.value)),
+            log_format: reader.choice("log_format", &LOG_FORMATS).map(|format| format.value),
+            log_documents: reader.boolean("log_documents").is_some_and(|documents| documents.value),
+            otlp: checked(reader, "otlp", Endpoint::parse),
             upstream: checked(reader, "upstream", values::connection_string),
             service: checked(reader, "service", values::connection_string),
             resolver: checked(reader, "resolver", values::address),
@@ -258,7 +269,7 @@ mod tests {
         let file = parse(
             "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
              limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n\
-             admin: localhost:9216\nadmin_token_file: token\n",
+             admin: localhost:9216\nadmin_token_file: token\nlog_format: json\nlog_documents: true\n",
         );
         let file = file.unwrap();
         assert_eq!(file.listen, "127.0.0.1:1".parse().ok());
@@ -268,6 +279,7 @@ mod tests {
         assert_eq!(file.tls.files().unwrap().unwrap().certificate, PathBuf::from("/a.pem"));
         assert_eq!(file.admin.address.unwrap().name.as_deref(), Some("localhost"));
         assert!(file.admin.token_file.unwrap().is_absolute());
+        assert_eq!((file.log_format, file.log_documents), (Some(LogFormat::Json), true));
         assert_eq!(parse("# nothing\n").unwrap(), ConfigFile::default());
     }
 

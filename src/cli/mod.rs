@@ -1,6 +1,5 @@
 //! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
 
-mod admin;
 mod audit;
 mod check;
 mod completions;
@@ -8,8 +7,10 @@ mod config;
 mod connection;
 mod difference;
 mod explain;
+mod health;
 mod listening;
 mod man;
+mod onlookers;
 mod record;
 pub mod reload;
 mod repair;
@@ -38,15 +39,16 @@ pub const EXIT_USAGE: u8 = 64;
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true)]
 pub struct Arguments {
-    /// Form of the log lines on stderr; RUST_LOG chooses what is logged.
-    #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    /// Form of the log lines on stderr; RUST_LOG chooses what is logged [default: text].
+    #[arg(long, value_enum, global = true)]
+    pub log_format: Option<LogFormat>,
     #[command(subcommand)]
     pub command: Command,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
+    #[default]
     Text,
     Json,
 }
@@ -78,6 +80,8 @@ pub enum Command {
     Repair(connection::OneRule),
     /// Forget the stamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
+    /// Ask a running docward how it is, for health checks and probes.
+    Health(health::Arguments),
     /// Print the JSON Schema of rule and test files, for editors.
     Schema,
     /// Print what a shell needs to complete docward's command line.
@@ -86,28 +90,34 @@ pub enum Command {
     Man(man::Arguments),
 }
 
-impl Command {
+impl Arguments {
     /// Runs to the end.
     pub fn run(self) -> ExitCode {
-        match self {
-            Self::Serve(arguments) => serve::run(*arguments),
-            Self::Check(arguments) => check::run(&arguments),
-            Self::Explain(arguments) => explain::run(arguments),
-            Self::Test(arguments) => test::run(&arguments),
-            Self::Record(arguments) => record::run(arguments),
-            Self::Audit(arguments) => audit::run(&arguments),
-            Self::Suggest(arguments) => suggest::run(&arguments),
-            Self::Repair(arguments) => repair::run(arguments),
-            Self::ResetClock(arguments) => reset_clock::run(arguments),
-            Self::Schema => print(SCHEMA.as_bytes()),
-            Self::Completions(arguments) => completions::run(&arguments),
-            Self::Man(arguments) => man::run(&arguments),
+        let Self { log_format, command } = self;
+        // The configuration file of serve may say how to log.
+        if !matches!(command, Command::Serve(_)) {
+            start_logging(log_format.unwrap_or_default());
+        }
+        match command {
+            Command::Serve(arguments) => serve::run(*arguments, log_format),
+            Command::Check(arguments) => check::run(&arguments),
+            Command::Explain(arguments) => explain::run(arguments),
+            Command::Test(arguments) => test::run(&arguments),
+            Command::Record(arguments) => record::run(arguments),
+            Command::Audit(arguments) => audit::run(&arguments),
+            Command::Suggest(arguments) => suggest::run(&arguments),
+            Command::Repair(arguments) => repair::run(arguments),
+            Command::ResetClock(arguments) => reset_clock::run(arguments),
+            Command::Health(arguments) => health::run(&arguments),
+            Command::Schema => print(SCHEMA.as_bytes()),
+            Command::Completions(arguments) => completions::run(&arguments),
+            Command::Man(arguments) => man::run(&arguments),
         }
     }
 }
 
 /// Logs to stderr; stdout belongs to what a command prints.
-pub fn start_logging(format: LogFormat) {
+fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)

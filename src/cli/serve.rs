@@ -12,18 +12,19 @@ use anyhow::{Context, Result, ensure};
 use arc_swap::ArcSwap;
 use clap::Args;
 use listenfd::ListenFd;
+use sd_notify::NotifyState;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::admin::Desk;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, start};
 use super::listening::Listening;
+use super::onlookers::Onlookers;
 use super::reload::{Certificates, Part, Reload, Rules};
 use super::values::{self, AdminAddress};
-use super::{EXIT_USAGE, fail};
-use crate::admin::{self, Admin};
+use super::{EXIT_USAGE, LogFormat, fail, start_logging};
+use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
@@ -50,6 +51,12 @@ pub struct Arguments {
     /// How long open transactions and busy connections may take to finish when docward ends [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
+    /// Log what rules decide with the documents it is about; whoever reads the log then reads the data.
+    #[arg(long)]
+    log_documents: bool,
+    /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
+    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    otlp: Option<Endpoint>,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
@@ -92,11 +99,14 @@ struct LimitArguments {
     handshake_timeout: Option<Duration>,
 }
 
-pub(super) fn run(arguments: Arguments) -> ExitCode {
+pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
     let connection = arguments.connection.clone();
-    start(settings(arguments), Builder::new_multi_thread(), async |settings, rules| {
-        let configured = async { Ok::<_, anyhow::Error>((settings.admin.settings()?, configure(settings).await?)) };
-        let (admin, (config, service)) = match configured.await {
+    let settings = settings(arguments);
+    let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
+    start_logging(log_format.or(said).unwrap_or_default());
+    start(settings, Builder::new_multi_thread(), async |settings, rules| {
+        let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
+        let (onlookers, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         };
@@ -110,7 +120,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
-        match serve(config, admin, rules, service, Reload::new(parts)).await {
+        match serve(config, onlookers, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -119,7 +129,18 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 /// The flags over the file.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
-    let Arguments { listening, members, query_listen, drain_timeout, hand_over, connection, admin, limits } = arguments;
+    let Arguments {
+        listening,
+        members,
+        query_listen,
+        drain_timeout,
+        log_documents,
+        otlp,
+        hand_over,
+        connection,
+        admin,
+        limits,
+    } = arguments;
     let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
         members: if members.is_empty() { file.members } else { members.into_iter().collect() },
@@ -136,6 +157,8 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         },
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
+        log_documents: log_documents || file.log_documents,
+        otlp: otlp.or(file.otlp),
         hand_over: hand_over.or(file.hand_over),
         ..file
     })
@@ -153,6 +176,9 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
         tls: tls.map(Arc::new),
         limits: settings.limits.settings(),
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+        log_documents: settings.log_documents,
+        tracer: None,
+        measured: false,
         hand_over: settings.hand_over,
     };
     Ok((config, service))
@@ -230,8 +256,8 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
 }
 
 async fn serve(
-    config: Config,
-    admin: Option<admin::Settings>,
+    mut config: Config,
+    onlookers: Onlookers,
     rules: Arc<ArcSwap<RuleSet>>,
     service: Arc<MongoService>,
     reload: Reload,
@@ -241,14 +267,12 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    // Who is to hand over still listens there.
-    let admin = admin.map(|settings| admin::Listener::bind(settings, config.hand_over.is_some()));
-    let admin = admin.transpose().context("--admin")?;
+    let onlookers = onlookers.prepare(&mut config)?;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
     let observer = proxy.observer();
-    let desk = || Desk { observer: observer.clone(), status: reload.status() };
-    let admin = admin.map(|listener| Admin::start(listener, observer.clone(), Arc::new(desk()))).transpose()?;
-    announce(&proxy, admin.as_ref().map(Admin::address))?;
+    let onlookers = onlookers.look_at(&observer, reload.status())?;
+    announce(&proxy, onlookers.address())?;
+    tell_manager(NotifyState::Ready);
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -261,16 +285,19 @@ async fn serve(
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
         }
+        tell_manager(NotifyState::Stopping);
     };
     // Another process goes on with the copies at once, while connections here still drain.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
     let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
     tokio::select! {
-        _ = serving => Ok(()),
-        () = reload.keep(hang_up) => Ok(()),
-        () = access::watch(&service, &rules) => Ok(()),
-        () = reports => Ok(()),
+        _ = serving => {}
+        () = reload.keep(hang_up) => {}
+        () = access::watch(&service, &rules) => {}
+        () = reports => {}
     }
+    onlookers.end().await;
+    Ok(())
 }
 
 /// Sockets that systemd, or another manager that speaks its protocol, has opened for us.
@@ -278,6 +305,13 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
     let mut passed = ListenFd::from_env();
     let taken = (0..passed.len()).filter_map(|index| passed.take_tcp_listener(index).transpose());
     taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
+}
+
+/// systemd, or another service manager that speaks its protocol (`NOTIFY_SOCKET`); without one nobody is told.
+fn tell_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
+    }
 }
 
 /// One line for each listener: who waits for them knows that clients can come.

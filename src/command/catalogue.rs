@@ -43,6 +43,11 @@ pub fn classify(name: &[u8]) -> Class {
     }
 }
 
+/// Every name.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    JUDGED.iter().map(|(name, _)| *name).chain(HARMLESS.iter().copied())
+}
+
 impl Class {
     /// Every class of which a command can reach a collection's documents.
     pub const REACHING: [Self; 15] = [

@@ -7,6 +7,7 @@
 mod batch;
 mod catalogue;
 mod encode;
+mod name;
 mod pipeline;
 mod reply;
 mod statement;
@@ -14,6 +15,7 @@ mod statement;
 pub use batch::{Batch, Form, MAX_STATEMENTS};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
+pub use name::{CommandName, command_names};
 pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, StatementKind, Update};

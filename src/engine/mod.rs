@@ -22,6 +22,7 @@ mod rehearsal;
 mod roads;
 #[cfg(test)]
 mod tests;
+mod trace_context;
 mod transactions;
 mod triage;
 
@@ -32,6 +33,7 @@ pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
 pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
+pub use trace_context::TraceContext;
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};
 

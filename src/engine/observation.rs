@@ -23,6 +23,12 @@ pub enum Said {
 }
 
 impl Said {
+    /// What rules do all day; whatever else they say, an application or a DBA has to look at.
+    #[must_use]
+    pub fn is_routine(self) -> bool {
+        self == Self::Rewrite
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rewrite => "rewrite",

@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::census::Refusal;
 use super::deployment::Alive;
 use super::door::{Closing, Door, Way};
 use super::hand_over::{Memo, PassedConnection};
@@ -39,8 +39,6 @@ pub(super) struct Reception {
     /// `None`: clients speak plainly.
     pub(super) tls: Option<Arc<ListenerTls>>,
     pub(super) limits: Arc<Limits>,
-    /// Clients that came this far; numbers their connections.
-    pub(super) relayed: AtomicU64,
     /// Lines about clients that cannot come in.
     pub(super) refused: Throttle,
     /// Lines about clients whose member cannot be dialled.
@@ -68,6 +66,7 @@ pub(super) async fn receive<P: Policy>(
     let admission = match reception.limits.admit(peer.ip()) {
         Ok(admission) => admission,
         Err(full) => {
+            door.census.refused(full.refusal());
             reception.log(peer, &full);
             let deadline = arrived + reception.limits.settings.handshake_timeout;
             let _ = timeout_at(deadline, Box::pin(reception.turn_away(client, &full.to_string()))).await;
@@ -79,7 +78,7 @@ pub(super) async fn receive<P: Policy>(
     {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
-        let connection = reception.number();
+        let connection = door.census.accepted();
         let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
         let patience = Patience::new(&reception.limits.settings, arrived);
         let mut relay = Relay::new(client, upstream, door, local, session);
@@ -103,7 +102,7 @@ pub(super) async fn resume<P: Policy>(
     let admission = reception.limits.admitted(peer.ip());
     let patience = Patience::new(&reception.limits.settings, Instant::now());
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
-    relay.session.connection = reception.number();
+    relay.session.connection = relay.door.census.accepted();
     let parting = session::run(&mut relay, closing, patience).await;
     leave(relay, parting, memo.server);
     drop((admission, alive));
@@ -124,13 +123,7 @@ fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, parting: Parting, server: A
 
 impl Reception {
     pub(super) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
-        let (refused, unreachable) = (Throttle::default(), Throttle::default());
-        Self { upstream, tls, limits, relayed: AtomicU64::new(0), refused, unreachable }
-    }
-
-    /// The next connection's.
-    fn number(&self) -> u64 {
-        1 + self.relayed.fetch_add(1, Ordering::Relaxed)
+        Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
     }
 
     /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,
@@ -143,10 +136,14 @@ impl Reception {
             Some(tls) => {
                 let deadline = arrived + self.limits.settings.handshake_timeout;
                 let greeted = timeout_at(deadline, self.greet(client, peer, tls)).await;
-                greeted.unwrap_or_else(|_| {
+                let greeted = greeted.unwrap_or_else(|_| {
                     self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
                     None
-                })?
+                });
+                if greeted.is_none() {
+                    door.census.refused(Refusal::Tls);
+                }
+                greeted?
             }
         };
         let mut failure = "there is no server for it".to_owned();
@@ -163,6 +160,7 @@ impl Reception {
                 }
             }
         }
+        door.census.refused(Refusal::Unreachable);
         if let Some(left_out) = self.unreachable.line() {
             tracing::warn!(client = %peer, left_out, "connection closed: {failure}");
         }

@@ -1,5 +1,6 @@
 //! What rules decided, one by one: for the log and for whoever looks on. A sample of bounded size, whatever the
-//! traffic, that says how much it leaves out. Names and shapes only, never a value of a document.
+//! traffic, that says how much it leaves out. Names and shapes only, never a value of a document unless the log is told
+//! to have them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +10,16 @@ use serde::{Serialize, Serializer};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
 use crate::audit::shape_of_frame;
-use crate::engine::{Observation, Said, Session};
+use crate::document::Value;
+use crate::engine::{Observation, Said, Session, command_of_frame};
+use crate::shell::render;
 
 /// Decisions remembered, for who begins to look.
 const RECENT: usize = 200;
 /// Decisions that somebody who looks on may be behind, before some are left out for them.
 const BEHIND: usize = 256;
+/// Bytes of a command that are logged with its documents.
+const MAX_COMMAND_LENGTH: usize = 4096;
 
 /// One rule's word on one message.
 #[derive(Debug, Clone, Serialize)]
@@ -44,13 +49,16 @@ pub struct Decision {
     pub connection: u64,
     /// Decisions of the same rule and verdict that were left out before this one.
     pub left_out: u64,
+    /// Its documents too, in mongosh syntax; only where the log is to have them, and nobody else gets it.
+    #[serde(skip)]
+    command: Option<String>,
     #[serde(skip)]
     said: Said,
 }
 
 impl Decision {
-    /// `frame` is the whole message.
-    pub(super) fn new(observation: Observation, session: &Session, frame: &[u8], left_out: u64) -> Self {
+    /// `frame` is the whole message; `in_full`: its documents are to be logged.
+    pub(super) fn new(observation: Observation, session: &Session, frame: &[u8], left_out: u64, in_full: bool) -> Self {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
         Self {
             number: 0,
@@ -60,6 +68,7 @@ impl Decision {
             said: observation.said,
             statements: observation.statements,
             shape: shape_of_frame(frame),
+            command: if in_full { text_of(frame) } else { None },
             rule: observation.rule_name,
             namespace: observation.namespace,
             reason: observation.reason,
@@ -84,6 +93,7 @@ impl Decision {
                     verdict = self.verdict,
                     statements = self.statements,
                     shape = self.shape,
+                    command = self.command,
                     reason = self.reason,
                     client = self.client,
                     connection = self.connection,
@@ -100,6 +110,18 @@ impl Decision {
             Said::Reject | Said::Warn | Said::ExceptRewrite | Said::ExceptReject => line!(warn),
         }
     }
+}
+
+/// The command as mongosh has it, its end cut off if it is long.
+fn text_of(frame: &[u8]) -> Option<String> {
+    let command = command_of_frame(frame)?;
+    let database = command.as_document().get("$db").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut text = render(command.as_document(), &database);
+    if text.len() > MAX_COMMAND_LENGTH {
+        text.truncate(text.floor_char_boundary(MAX_COMMAND_LENGTH));
+        text.push('…');
+    }
+    Some(text)
 }
 
 fn milliseconds<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {

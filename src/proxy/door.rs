@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
+use super::census::Census;
 use super::hand_over::Leaving;
+use super::meter::Meter;
 use super::observations::Observations;
 use super::queries::Queries;
 use super::retirement::Bustle;
@@ -30,6 +32,8 @@ pub(super) struct Door<P> {
     pub(super) service: Arc<dyn Service>,
     pub(super) observations: Arc<Observations>,
     pub(super) transactions: Arc<Transactions>,
+    pub(super) census: Arc<Census>,
+    pub(super) meter: Arc<Meter>,
     /// What docward offers the upstream whatever its clients do, the best first.
     pub(super) compressors: Option<Arc<[Method]>>,
     /// Told when a server could not be reached.
@@ -117,6 +121,8 @@ impl<P> Door<P> {
             service: self.service.clone(),
             observations: self.observations.clone(),
             transactions: self.transactions.clone(),
+            census: self.census.clone(),
+            meter: self.meter.clone(),
             compressors: self.compressors.clone(),
             hurry: self.hurry.clone(),
             leaving: self.leaving.clone(),

@@ -63,6 +63,42 @@ pub(super) enum End {
 }
 
 impl End {
+    /// Every [`kind`](Self::kind).
+    pub(super) const KINDS: [&str; 13] = [
+        "client_closed",
+        "upstream_closed",
+        "drained",
+        "unheard",
+        "idle",
+        "client_broke",
+        "upstream_broke",
+        "client_message",
+        "client_handshake",
+        "client_tls",
+        "upstream_message",
+        "upstream_handshake",
+        "judged",
+    ];
+
+    /// A name for counters.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::ClientClosed => "client_closed",
+            Self::UpstreamClosed => "upstream_closed",
+            Self::Drained => "drained",
+            Self::Unheard(_) => "unheard",
+            Self::Idle(_) => "idle",
+            Self::ClientBroke(_) => "client_broke",
+            Self::UpstreamBroke(_) => "upstream_broke",
+            Self::Client(ClientFault::Wire(_)) => "client_message",
+            Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
+            Self::Client(ClientFault::Tls) => "client_tls",
+            Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
+            Self::Upstream(_) => "upstream_message",
+            Self::Judged(_) => "judged",
+        }
+    }
+
     /// Whether somebody should look at it; connections come and go all the time.
     pub(super) fn is_remarkable(&self) -> bool {
         matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_) | Self::Unheard(_))

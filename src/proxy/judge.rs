@@ -10,14 +10,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::end::{End, UpstreamFault};
+use super::meter::{Side, kind_of};
 use super::outbox::{poll_read, with_read_buffer};
 use super::owed::more_to_come;
 use super::policy::{Policy, Steps};
 use super::relay::{Relay, pack, unpack};
 use super::splitter::{Class, Part, Splitter};
+use crate::audit::one_line;
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Admission, Input, Now, Refusal, Step};
+use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, read_users, users_question};
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::{Header, OpCode};
 
@@ -33,7 +35,16 @@ where
     /// # Errors
     /// [`End`]: either side went away, or the plan closes the connection.
     pub(super) async fn judge(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let began = self.door.meter.now();
+        self.waited = 0;
+        self.carry_out(frame).await?;
+        self.door.meter.judged(&mut self.owed, began, self.waited);
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
+        self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load_full();
         let frame = match rules.admit(&frame, &self.session.entrance) {
             Admission::Original => frame,
@@ -41,9 +52,10 @@ where
             Admission::Refused(Refusal { step, reason, observations }) => {
                 if observations.is_empty() {
                     let (client, app) = (&self.session.client, &self.session.app_name);
+                    let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
-                self.door.observations.note(observations, &self.session, &*rules, &frame);
+                self.tell(observations, &*rules, &frame, true).await?;
                 return self.conclude(step, frame, came);
             }
         };
@@ -52,8 +64,9 @@ where
         let mut plan = rules.plan(&frame, now());
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
-            self.door.observations.note(plan.take_observations(), &self.session, &*rules, &frame);
+            let observations = plan.take_observations();
             let watched = watched && !plan.must_finish();
+            self.tell(observations, &*rules, &frame, watched).await?;
             step = match step {
                 Step::Exchange(message) => {
                     let reply = self.exchange(message, watched).await?;
@@ -114,11 +127,30 @@ where
         self.to_upstream.push(message.into_owned());
     }
 
+    /// Counts and logs what rules said. For anything but routine the log is to name who was told: that is asked of the
+    /// server, once for each login.
+    async fn tell(&mut self, said: Vec<Observation>, rules: &P, frame: &[u8], watched: bool) -> Result<(), End> {
+        if let Some(span) = &mut self.owed.span {
+            span.note(&said);
+        }
+        if self.session.users.is_none()
+            && said.iter().any(|one| !one.said.is_routine())
+            && let Ok(header) = Header::of_frame(frame)
+        {
+            let reply = self.exchange(users_question(header.request_id), watched).await?;
+            self.session.users = read_users(&reply);
+        }
+        self.door.observations.note(said, &self.session, rules, frame);
+        Ok(())
+    }
+
     async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {
+        let asked = self.door.meter.now();
         let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
         self.to_upstream.push(message);
         let mut replies = Splitter::new();
         let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
+        self.waited += self.door.meter.since(asked);
         let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
         if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
             return Err(UpstreamFault::NotOneReply.into());
@@ -144,6 +176,7 @@ where
                     Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
                     Poll::Ready(read) => read,
                 };
+                self.door.meter.read(Side::Upstream, read.len());
                 let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
                 match part {
                     Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(reply)),
@@ -156,14 +189,19 @@ where
 
     async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
         let door = self.door.clone();
+        let (asked, kind) = (door.meter.now(), kind_of(&lookup));
         let mut answer = door.service.find(lookup);
-        std::future::poll_fn(|cx| {
+        let found = std::future::poll_fn(|cx| {
             if watched {
                 self.watch_client(cx)?;
             }
-            answer.as_mut().poll(cx).map(Ok)
+            answer.as_mut().poll(cx).map(Ok::<_, End>)
         })
-        .await
+        .await?;
+        let waited = door.meter.since(asked);
+        self.waited += waited;
+        door.meter.looked_up(kind, waited, &found);
+        Ok(found)
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::census::Refusal;
 use super::end::End;
 
 /// What is allowed; `None` is no limit.
@@ -50,6 +51,15 @@ pub(super) enum Full {
          for example with a smaller maxPoolSize, or raise the limit"
     )]
     Address(usize, IpAddr),
+}
+
+impl Full {
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Self::Connections(_) => Refusal::Limit,
+            Self::Address(..) => Refusal::AddressLimit,
+        }
+    }
 }
 
 /// The connections there are.

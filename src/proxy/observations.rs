@@ -1,4 +1,4 @@
-//! What rules said about statements: counted, and said on as decisions. Names only: documents never reach the log.
+//! What rules said about statements: counted, and said on as decisions. Names only.
 //!
 //! Counts belong to a rule as it is written, by its name and a fingerprint of its text, so they outlive a reload; a
 //! rule that was changed begins anew. Of rules in shadow mode the shapes of commands are kept too: it is the
@@ -29,6 +29,8 @@ pub(super) struct Observations {
     /// A plain mutex: held for one addition, and only by messages that a rule spoke about.
     kept: Mutex<Kept>,
     tail: Tail,
+    /// Decisions are logged with the documents they are about.
+    in_full: bool,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +63,11 @@ pub struct LiveRule {
 }
 
 impl Observations {
+    /// `in_full`: decisions are logged with the documents they are about.
+    pub(super) fn new(in_full: bool) -> Self {
+        Self { in_full, ..Self::default() }
+    }
+
     /// Counts what was said about `frame`, a whole message, by a plan of `policy`.
     pub(super) fn note<P: Policy>(&self, observations: Vec<Observation>, session: &Session, policy: &P, frame: &[u8]) {
         for observation in observations {
@@ -68,7 +75,7 @@ impl Observations {
             let shape = tried.then(|| shape_of_frame(frame));
             let said_on = self.lock().note(&observation, shape, session, policy);
             if let Some(left_out) = said_on {
-                let decision = Decision::new(observation, session, frame, left_out);
+                let decision = Decision::new(observation, session, frame, left_out, self.in_full);
                 decision.log();
                 self.tail.push(decision);
             }

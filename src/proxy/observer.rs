@@ -9,10 +9,13 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
 use super::board::{Board, MemberStatus, Phase};
+use super::census::{Census, ConnectionCounts};
 use super::decisions::Decision;
 use super::limits::Limits;
+use super::meter::{Measures, Meter};
 use super::observations::{LiveRule, Observations};
 use super::policy::Policy;
+use crate::service::{Leases, Service};
 
 /// Sees what goes on in a [`Proxy`](super::Proxy), as long as it likes.
 pub struct Observer<P> {
@@ -20,6 +23,9 @@ pub struct Observer<P> {
     pub(super) rules: Arc<ArcSwap<P>>,
     pub(super) board: Arc<Board>,
     pub(super) limits: Arc<Limits>,
+    pub(super) census: Arc<Census>,
+    pub(super) meter: Arc<Meter>,
+    pub(super) service: Arc<dyn Service>,
     pub(super) query_address: Option<SocketAddr>,
 }
 
@@ -62,6 +68,24 @@ impl<P: Policy> Observer<P> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.limits.open()
+    }
+
+    /// Clients' connections since the start.
+    #[must_use]
+    pub fn connection_counts(&self) -> ConnectionCounts {
+        self.census.counts()
+    }
+
+    /// What passed since the start; `None` when nothing is measured.
+    #[must_use]
+    pub fn measures(&self) -> Option<Measures> {
+        self.meter.measures()
+    }
+
+    /// Blocks of numbers that docward's own user took.
+    #[must_use]
+    pub fn leases(&self) -> Leases {
+        self.service.leases()
     }
 
     /// The query listener's address.

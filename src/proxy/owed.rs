@@ -6,7 +6,11 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
+use super::meter::Moment;
+use super::spans::Opened;
+use crate::command::CommandName;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -27,11 +31,53 @@ struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
+    #[serde(skip)]
+    timing: Timing,
+    #[serde(skip)]
+    span: Option<Box<Opened>>,
+    #[serde(skip)]
+    progress: Progress,
 }
 
 /// Requests that have gone upstream and are not fully answered.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct OwedReplies(VecDeque<Owed>);
+#[serde(transparent)]
+pub(super) struct OwedReplies {
+    queue: VecDeque<Owed>,
+    /// What the request asks for that is owed next.
+    #[serde(skip)]
+    pub(super) command: CommandName,
+    /// Its span, if it is to have one.
+    #[serde(skip)]
+    pub(super) span: Option<Box<Opened>>,
+    /// Of requests whose replies have begun and are not accounted for.
+    #[serde(skip)]
+    answered: SmallVec<[Answered; 1]>,
+}
+
+/// A request whose reply has begun.
+pub(super) type Answered = (Timing, Option<Box<Opened>>);
+
+/// When a request was sent, and what it took until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Timing {
+    pub(super) command: CommandName,
+    pub(super) sent: Moment,
+    /// docward's own nanoseconds.
+    pub(super) own: u64,
+    /// Nanoseconds it waited for servers before.
+    pub(super) waited: u64,
+}
+
+/// How far the timing of a request has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Progress {
+    Unsent,
+    Sent,
+    /// Its reply has begun, and goes on with further frames; or another process has sent it.
+    #[default]
+    Accounted,
+}
 
 /// The server sent what nobody can put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,29 +90,31 @@ pub(super) enum ReplyOutOfOrder {
 
 impl OwedReplies {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.queue.len()
     }
 
     /// Whether all that is owed is hellos: a streamed one stays owed as long as the connection lives.
     pub(super) fn only_hellos(&self) -> bool {
-        self.0.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
+        self.queue.iter().all(|owed| matches!(owed.treatment, Treatment::Hello(_)))
     }
 
     /// What the next answer to the hello that is owed must refer to, and how it is to be compressed; `None` when
     /// something else is owed first.
     pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
-        match self.0.front()? {
-            Owed { request_id, treatment: Treatment::Hello(compressor) } => Some((*request_id, *compressor)),
+        match self.queue.front()? {
+            Owed { request_id, treatment: Treatment::Hello(compressor), .. } => Some((*request_id, *compressor)),
             _ => None,
         }
     }
 
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
-        self.0.push_back(Owed { request_id, treatment });
+        let timing = Timing { command: self.command, ..Timing::default() };
+        let span = self.span.take();
+        self.queue.push_back(Owed { request_id, treatment, timing, span, progress: Progress::Unsent });
     }
 
     /// Matches a reply; with `another_follows` its request stays owed.
@@ -74,7 +122,7 @@ impl OwedReplies {
     /// # Errors
     /// [`ReplyOutOfOrder`]: the connection is out of step.
     pub(super) fn answer(&mut self, header: &Header, another_follows: bool) -> Result<Treatment, ReplyOutOfOrder> {
-        let Some(owed) = self.0.front_mut() else {
+        let Some(owed) = self.queue.front_mut() else {
             return Err(ReplyOutOfOrder::Unasked(header.response_to));
         };
         let (request_id, response_to) = (owed.request_id, header.response_to);
@@ -83,12 +131,36 @@ impl OwedReplies {
         if matches!(treatment, Treatment::Hello(_)) && request_id != response_to {
             return Err(ReplyOutOfOrder::NotTheHello { request_id, response_to });
         }
+        if owed.progress == Progress::Sent {
+            owed.progress = Progress::Accounted;
+            self.answered.push((owed.timing, owed.span.take()));
+        }
         if another_follows {
             owed.request_id = header.request_id;
         } else {
-            self.0.pop_front();
+            self.queue.pop_front();
         }
         Ok(treatment)
+    }
+
+    /// Those that were not sent before have been now, after so many nanoseconds of docward's own and of waiting for
+    /// servers. False when there were none.
+    pub(super) fn sent(&mut self, now: Moment, own: u64, waited: u64) -> bool {
+        let unsent = self.queue.iter_mut().rev().take_while(|owed| owed.progress == Progress::Unsent);
+        let sent = |owed: &mut Owed| {
+            owed.progress = Progress::Sent;
+            owed.timing = Timing { sent: now, own, waited, ..owed.timing };
+        };
+        unsent.map(sent).count() > 0
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// What was answered since the last call.
+    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Answered> + use<> {
+        std::mem::take(&mut self.answered).into_iter()
     }
 }
 
@@ -120,6 +192,24 @@ mod tests {
         assert_eq!(owed.awaited_hello(), Some((2, None)));
         assert_eq!(answer(&mut owed, 51, 2, false), Ok(HELLO));
         assert_eq!(answer(&mut owed, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
+    }
+
+    #[test]
+    fn each_request_is_accounted_for_once() {
+        let mut owed = OwedReplies { command: CommandName::of(b"find"), ..OwedReplies::default() };
+        owed.push(1, Treatment::Forward);
+        owed.push(2, Treatment::Forward);
+        assert!(owed.sent(Moment::NEVER, 7, 9) && !owed.sent(Moment::NEVER, 8, 0));
+        owed.push(3, Treatment::Forward);
+        answer(&mut owed, 50, 1, true).unwrap();
+        answer(&mut owed, 51, 50, false).unwrap();
+        answer(&mut owed, 52, 2, false).unwrap();
+        // Not sent: nobody measures.
+        answer(&mut owed, 53, 3, false).unwrap();
+        let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
+        let answered: Vec<Timing> = owed.take_answered().map(|(timing, _)| timing).collect();
+        assert_eq!(answered, [expected; 2]);
+        assert!(!owed.has_answered());
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
 use super::limits::Activity;
+use super::meter::Side;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
@@ -84,6 +85,8 @@ pub(super) struct Relay<C, U, P> {
     pub(super) to_upstream: Outbox,
     pub(super) to_client: Outbox,
     pub(super) owed: OwedReplies,
+    /// Nanoseconds that the message that is judged has waited for servers.
+    pub(super) waited: u64,
     /// Waits until nothing is owed; the client's later messages wait in `unread`.
     judged: Option<Vec<u8>>,
     /// Read from the client and not looked at yet; keeps no memory while it is empty.
@@ -120,6 +123,7 @@ where
             to_upstream: Outbox::default(),
             to_client: Outbox::default(),
             owed: OwedReplies::default(),
+            waited: 0,
             judged: None,
             unread: Vec::new(),
             unread_at: 0,
@@ -214,7 +218,9 @@ where
                 [] => return Err(End::ClientClosed),
                 read => read,
             };
+            let came = self.door.meter.read(Side::Client, read.len());
             let used = self.forward_requests(cx, read)?;
+            self.door.meter.forwarded(&mut self.owed, came);
             self.activity.heard |= self.requests.between_frames();
             self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
@@ -223,7 +229,9 @@ where
 
     fn take_up_unread(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
         let unread = std::mem::take(&mut self.unread);
+        let came = self.door.meter.now();
         self.unread_at += self.forward_requests(cx, unread.get(self.unread_at..).unwrap_or_default())?;
+        self.door.meter.forwarded(&mut self.owed, came);
         if self.unread_at < unread.len() {
             self.unread = unread;
         } else {
@@ -243,6 +251,7 @@ where
             Poll::Ready(Err(error)) => Err(End::ClientBroke(error)),
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
+                self.door.meter.read(Side::Client, read.len());
                 self.unread.drain(..self.unread_at);
                 self.unread_at = 0;
                 self.unread.extend_from_slice(read);
@@ -271,6 +280,7 @@ where
                 owed: &mut self.owed,
                 negotiation: &self.negotiation,
                 transactions: &self.door.transactions,
+                meter: &self.door.meter,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
             self.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
@@ -355,7 +365,12 @@ where
             Poll::Pending => Ok(Progress::Idle),
             Poll::Ready(Err(error)) => Err(End::UpstreamBroke(error)),
             Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
-            Poll::Ready(Ok(read)) => self.forward_replies(cx, read).map(|()| Progress::Moved),
+            Poll::Ready(Ok(read)) => {
+                let came = self.door.meter.read(Side::Upstream, read.len());
+                self.forward_replies(cx, read)?;
+                self.door.meter.answered(&mut self.owed, came);
+                Ok(Progress::Moved)
+            }
         })
     }
 

@@ -23,12 +23,15 @@ use super::door::{Behind, Closing, Door};
 use super::hand_over::{self, Leaving, PassedConnection, Predecessor, Successor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
+use super::meter::Meter;
 use super::monitor::Monitors;
+use super::observations::Observations;
 use super::observer::Observer;
 use super::policy::Policy;
 use super::queries::Queries;
 use super::retirement::{self, Bustle};
 use super::sockets::{BindError, Passed};
+use super::spans::Tracer;
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
 use super::topology::Topology;
@@ -55,6 +58,12 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Where processes pass their sockets to the next one.
     pub hand_over: Option<PathBuf>,
+    /// Whether messages are counted and timed, for [`Observer::measures`]; those that are traced are, anyway.
+    pub measured: bool,
+    /// Where spans go; `None`: nothing is traced.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Whether decisions are logged with the documents they are about.
+    pub log_documents: bool,
 }
 
 /// Open listeners, nothing accepted yet.
@@ -104,8 +113,10 @@ impl<P: Policy> Proxy<P> {
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
-            observations: Arc::default(),
+            observations: Arc::new(Observations::new(config.log_documents)),
             transactions: Arc::default(),
+            census: Arc::default(),
+            meter: Arc::new(meter(&config)),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
             leaving: Arc::default(),
@@ -115,7 +126,8 @@ impl<P: Policy> Proxy<P> {
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
         let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
         let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
-        let rules = door.rules.clone();
+        let (rules, service) = (door.rules.clone(), door.service.clone());
+        let (census, meter) = (door.census.clone(), door.meter.clone());
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<Board>::default();
         let upstream = Arc::new(config.upstream.clone());
@@ -123,7 +135,7 @@ impl<P: Policy> Proxy<P> {
         let membership = Membership::discover(upstream).await;
         let deployment = Deployment::open(&config, membership, door, reception, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
-        let observer = Observer { observations, rules, board, limits, query_address };
+        let observer = Observer { observations, rules, board, limits, census, meter, service, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,
@@ -258,6 +270,13 @@ impl<P: Policy> Proxy<P> {
         let _ = timeout_at(deadline.min(Instant::now() + retirement::PATIENCE), self.bustle.calm()).await;
         self.deployment.tell_connections(Closing::WhenIdle);
         sessions.closed().await;
+    }
+}
+
+fn meter(config: &Config) -> Meter {
+    match &config.tracer {
+        None if !config.measured => Meter::default(),
+        tracer => Meter::running(tracer.clone()),
     }
 }
 

@@ -12,6 +12,8 @@ use super::end::End;
 use super::limits::Patience;
 use super::policy::Policy;
 use super::relay::{Event, Relay};
+use crate::audit::one_line;
+use crate::engine::Session;
 
 /// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
 /// because its monitor's was closed has done so by then, and one that looks at a socket before it uses it again does
@@ -81,14 +83,22 @@ where
             }
         }
     };
-    if end.is_remarkable() {
-        tracing::warn!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
-    } else {
-        tracing::debug!(client = relay.session.client, app = relay.session.app_name, "connection closed: {end}");
-    }
+    relay.door.census.ended(&end);
+    log(&end, &relay.session);
     // Whoever does not take the last bytes in time loses them.
     let _ = Box::pin(timeout(GOODBYE, goodbye(relay, &end))).await;
     Parting::Closed
+}
+
+fn log(end: &End, session: &Session) {
+    let Session { client, connection, app_name: app, .. } = session;
+    // What clients send may be part of it.
+    let end_text = one_line(&end.to_string());
+    if end.is_remarkable() {
+        tracing::warn!(client, connection, app, "connection closed: {end_text}");
+    } else {
+        tracing::debug!(client, connection, app, "connection closed: {end_text}");
+    }
 }
 
 /// Waits for a more urgent word; `None`: the listener is gone, and nothing more will be heard.

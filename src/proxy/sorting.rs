@@ -4,6 +4,7 @@
 //! other side agreed to the same compressor. Owns nothing; [`super::relay`] moves the bytes.
 
 use super::end::{ClientFault, UpstreamFault};
+use super::meter::Meter;
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::splitter::Class;
@@ -49,6 +50,7 @@ pub(super) struct Requests<'r, P> {
     pub(super) owed: &'r mut OwedReplies,
     pub(super) negotiation: &'r Negotiation,
     pub(super) transactions: &'r Transactions,
+    pub(super) meter: &'r Meter,
 }
 
 impl<P: Policy> Requests<'_, P> {
@@ -99,6 +101,8 @@ impl<P: Policy> Requests<'_, P> {
         came: Option<Compressor>,
     ) -> Result<Class<Request>, ClientFault> {
         self.transactions.note(head);
+        self.owed.command = self.meter.command(header, head);
+        self.owed.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
             self.session.users = None;
         }

@@ -6,9 +6,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
+use super::leases::{LeaseMeter, Leases};
 use crate::engine::lookup::{Lease, LookupError};
 
 /// Where counters live.
@@ -22,6 +24,7 @@ pub(super) trait Store: Send + Sync + 'static {
 pub(super) struct Allocator<S> {
     store: Arc<S>,
     counters: Mutex<HashMap<Key, Arc<Mutex<Counter>>>>,
+    meter: Arc<LeaseMeter>,
 }
 
 /// One counter, wherever rules name it.
@@ -50,7 +53,7 @@ struct Waiter {
 
 impl<S: Store> Allocator<S> {
     pub(super) fn new(store: Arc<S>) -> Self {
-        Self { store, counters: Mutex::default() }
+        Self { store, counters: Mutex::default(), meter: Arc::default() }
     }
 
     /// `lease.count` numbers, ascending.
@@ -67,9 +70,15 @@ impl<S: Store> Allocator<S> {
         };
         if ask {
             // A task of its own: a client that goes away must not take the others' round trip with it.
-            tokio::spawn(ask_for_all(self.store.clone(), Asking { counter, given_back: false }));
+            let asking = Asking { counter, given_back: false };
+            tokio::spawn(ask_for_all(self.store.clone(), self.meter.clone(), asking));
         }
         numbers.await.unwrap_or_else(|_| Err(LookupError::Unavailable("docward is shutting down".to_owned())))
+    }
+
+    /// What was taken from the store so far.
+    pub(super) fn leases(&self) -> Leases {
+        self.meter.read()
     }
 
     fn counter(&self, lease: &Lease) -> Arc<Mutex<Counter>> {
@@ -101,9 +110,11 @@ impl Drop for Asking {
     }
 }
 
-async fn ask_for_all<S: Store>(store: Arc<S>, mut asking: Asking) {
+async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: Asking) {
     while let Some((lease, count)) = next_round(&asking.counter) {
+        let asked = Instant::now();
         let granted = store.advance(&lease, count).await;
+        meter.note(asked, count, granted.is_ok());
         let mut counter = lock(&asking.counter);
         match granted {
             Ok(last) => counter.leftovers.push_back(last.saturating_sub(count - 1)..=last),

@@ -10,6 +10,7 @@ mod allocator;
 pub mod connection;
 pub mod copies;
 pub mod inspection;
+mod leases;
 mod listing;
 mod mongo;
 mod srv;
@@ -20,6 +21,7 @@ use std::pin::Pin;
 use crate::engine::lookup::{Found, Lookup, LookupError};
 
 pub use connection::TlsFiles;
+pub use leases::Leases;
 pub use mongo::MongoService;
 
 /// An answer on its way.
@@ -29,4 +31,9 @@ pub type Answer<'s> = Pin<Box<dyn Future<Output = Result<Found, LookupError>> + 
 pub trait Service: Send + Sync + 'static {
     /// Dropping the answer before it is there may leave a gap in a sequence, never a number issued twice.
     fn find(&self, lookup: Lookup) -> Answer<'_>;
+
+    /// Blocks of numbers that were taken so far.
+    fn leases(&self) -> Leases {
+        Leases::default()
+    }
 }

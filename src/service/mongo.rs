@@ -15,7 +15,7 @@ use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCrit
 
 use super::allocator::{Allocator, Store};
 use super::connection::{self, ConnectionError, TlsFiles};
-use super::{Answer, Service};
+use super::{Answer, Leases, Service};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
 
@@ -94,6 +94,10 @@ impl Service for MongoService {
                 Lookup::Maximum(maximum) => patiently(self.server.maximum(&maximum)).await.map(Found::Maximum),
             }
         })
+    }
+
+    fn leases(&self) -> Leases {
+        self.allocator.leases()
     }
 }
 

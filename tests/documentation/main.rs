@@ -1,19 +1,22 @@
 //! The documentation, held to what docward does. What stands below `$ docward …` in a block marked `console` is what
 //! is printed; `UPDATE_EXPECT=1 cargo test --test documentation` writes it anew; read the difference. Rules and
-//! their tables: `rules.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`.
+//! their tables: `rules.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what newcomers are
+//! told: `contributing.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod book;
+mod contributing;
 mod rules;
 mod texts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Every page of `docs/`, and the README.
+/// Every page of `docs/`, and the papers beside it.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![root().join("README.md")];
+    let papers = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let mut pages: Vec<PathBuf> = papers.map(|paper| root().join(paper)).into();
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

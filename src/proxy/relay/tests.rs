@@ -128,6 +128,8 @@ fn door(compressors: Option<Arc<[Method]>>) -> Door<Script> {
         behind: Behind::Member { place: 0, closing: Arc::default() },
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
+        census: Arc::default(),
+        meter: Arc::default(),
         hurry: Arc::default(),
         leaving: Arc::default(),
         bustle: Arc::default(),

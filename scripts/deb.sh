@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# What `make deb` does: builds the release binary and puts it, with its manual pages, completions, units and examples,
+# into a Debian package, whose path it prints. Installs cargo-deb when it is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+type -P cargo-deb >/dev/null || cargo install --locked cargo-deb@3.6.3 >&2
+
+cargo build --release --locked --bin docward
+docward="$(scripts/target-folder.sh)/release/docward"
+
+# Cargo.toml takes them from here.
+generated=target/package
+rm -rf "$generated"
+mkdir -p "$generated/completions"
+"$docward" man --out "$generated/man"
+for shell in bash zsh fish; do
+    "$docward" completions "$shell" >"$generated/completions/$shell"
+done
+
+# Debian wants a changelog of packages, in its own form.
+version=$("$docward" --version | cut -d' ' -f2)
+maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)
+printf 'docward (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' \
+    "$version" "$maintainer" "$(date --rfc-email --reference=CHANGELOG.md)" >"$generated/changelog"
+
+cargo deb --locked --no-build

@@ -1,0 +1,255 @@
+//! Everything that is counted, for Prometheus, as OpenMetrics text.
+//!
+//! Nothing is kept here: each scrape reads what the proxy counts. Labels are names of rules, of members, of commands in
+//! the catalogue, and words of ours, so that there are only so many series whatever clients do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::guard::error;
+use super::{Loads, Sources, SpanCounts, health};
+use crate::histogram::{BOUNDS, Reading};
+use crate::proxy::{LiveRule, Phase};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const NANOSECONDS: f64 = 1e9;
+
+/// The answer to a scrape.
+pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
+    let mut registry = Registry::with_prefix("docward");
+    registry.register_collector(Box::new(sources));
+    let mut out = String::new();
+    match text::encode(&mut out, &registry) {
+        Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], out).into_response(),
+        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written"),
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Collector for Sources {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        self.process(&mut page)?;
+        self.rules(&mut page)?;
+        self.reloads(&mut page)?;
+        self.members(&mut page)?;
+        self.connections(&mut page)?;
+        self.messages(&mut page)?;
+        self.lookups(&mut page)?;
+        self.spans(&mut page)
+    }
+}
+
+/// One family of metrics after the other.
+struct Page<'e>(DescriptorEncoder<'e>);
+
+impl Page<'_> {
+    fn family(
+        &mut self,
+        (name, help, unit): (&str, &str, Option<&Unit>),
+        kind: MetricType,
+        write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(&mut self.0.encode_descriptor(name, help, unit, kind)?)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.family((name, help, None), MetricType::Gauge, |family| family.encode_gauge(&value))
+    }
+
+    /// `name` is without `_timestamp_seconds`.
+    fn time(&mut self, name: &str, help: &str, at: SystemTime) -> fmt::Result {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let name = format!("{name}_timestamp");
+        self.family((&name, help, Some(&Unit::Seconds)), MetricType::Gauge, |family| family.encode_gauge(&since))
+    }
+
+    fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        self.family((name, help, None), MetricType::Gauge, |family| {
+            values
+                .into_iter()
+                .try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&(value as f64)))
+        })
+    }
+
+    fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
+        self.family((name, help, None), MetricType::Counter, |family| write_count(family, count))
+    }
+
+    fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        counts: impl IntoIterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        self.family((name, help, None), MetricType::Counter, |family| {
+            counts.into_iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(&labels)?, count))
+        })
+    }
+
+    /// `name` is without `_seconds`.
+    fn duration(&mut self, name: &str, help: &str, reading: &Reading) -> fmt::Result {
+        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
+            write_histogram(family, reading)
+        })
+    }
+
+    /// `name` is without `_seconds`.
+    fn durations<'r, L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        readings: impl IntoIterator<Item = (L, &'r Reading)>,
+    ) -> fmt::Result {
+        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
+            let mut readings = readings.into_iter();
+            readings.try_for_each(|(labels, reading)| write_histogram(&mut family.encode_family(&labels)?, reading))
+        })
+    }
+}
+
+fn write_count(out: &mut MetricEncoder<'_>, count: u64) -> fmt::Result {
+    out.encode_counter::<NoLabelSet, _, f64>(&count, None)
+}
+
+fn write_histogram(out: &mut MetricEncoder<'_>, reading: &Reading) -> fmt::Result {
+    let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOSECONDS).chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(reading.buckets).collect();
+    out.encode_histogram::<NoLabelSet>(reading.sum as f64 / NANOSECONDS, reading.count(), &buckets, None)
+}
+
+impl Sources {
+    fn process(&self, page: &mut Page<'_>) -> fmt::Result {
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        page.family(("build", "The version that runs", None), MetricType::Info, |family| family.encode_info(&version))?;
+        page.time("start", "When this process began", self.started)?;
+        let ready = f64::from(u8::from(health::reasons(self).is_empty()));
+        page.gauge("ready", "1 when clients should come, as /readyz says", ready)?;
+        let draining = matches!(*self.observer.phase().borrow(), Phase::Draining | Phase::HandedOver);
+        page.gauge("draining", "1 when this process is about to end", f64::from(u8::from(draining)))
+    }
+
+    fn rules(&self, page: &mut Page<'_>) -> fmt::Result {
+        let report = self.observer.report();
+        let verdicts = verdicts(&report);
+        let labelled =
+            verdicts.iter().map(|((rule, verdict), count)| ([("rule", *rule), ("verdict", *verdict)], *count));
+        page.counters("rule_statements", "Statements by what a rule said of them", labelled)?;
+        let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
+        for rule in report.iter().filter(|rule| rule.loaded) {
+            *modes.entry(rule.written.mode).or_default() += 1;
+        }
+        page.gauges(
+            "rules",
+            "Rules that are loaded",
+            modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)),
+        )?;
+        let hash = [("hash", self.observer.rules().hash().to_string())];
+        page.family(("rule_set", "The set of rules in force", None), MetricType::Info, |family| {
+            family.encode_info(&hash)
+        })
+    }
+
+    fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Loads { loaded, refused, loaded_at, tried_at, last_error } = self.desk.loads();
+        let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "refused")], refused)];
+        page.counters("reloads", "Times that rules or certificates were loaded anew", outcomes)?;
+        let successful = f64::from(u8::from(last_error.is_none()));
+        page.gauge("last_reload_successful", "0 when what was loaded last was refused", successful)?;
+        page.time("last_reload", "When something was loaded last, whatever came of it", tried_at)?;
+        page.time("rules_loaded", "When what is in force was loaded", loaded_at)
+    }
+
+    fn members(&self, page: &mut Page<'_>) -> fmt::Result {
+        let members = self.observer.members();
+        let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.answers)));
+        page.gauges("member_up", "1 for a member that answers", up)?;
+        let primary = members
+            .iter()
+            .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
+        page.gauges("member_primary", "1 for a member that says it is primary", primary)
+    }
+
+    fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
+        let counts = self.observer.connection_counts();
+        page.gauge("connections_open", "Clients' connections", self.observer.connections() as f64)?;
+        page.counter("connections_relayed", "Clients' connections that were paired with a server's", counts.accepted)?;
+        let by = |reasons: Vec<(&'static str, u64)>| {
+            reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
+        };
+        page.counters("connections_refused", "Clients' connections that were closed before", by(counts.refused))?;
+        page.counters("connections_ended", "Relayed connections that are over, by whose doing it was", by(counts.ended))
+    }
+
+    fn messages(&self, page: &mut Page<'_>) -> fmt::Result {
+        let measures = self.observer.measures().unwrap_or_default();
+        let bytes = [([("from", "clients")], measures.from_clients), ([("from", "upstream")], measures.from_upstream)];
+        page.family(("received", "Bytes read", Some(&Unit::Bytes)), MetricType::Counter, |family| {
+            bytes.iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(labels)?, *count))
+        })?;
+        let own = measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.own));
+        page.durations("command_own", "docward's own time for a command and its reply", own)?;
+        let upstream =
+            measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.upstream));
+        page.durations("command_upstream", "Time until the server's reply to a command began", upstream)
+    }
+
+    fn lookups(&self, page: &mut Page<'_>) -> fmt::Result {
+        let lookups = self.observer.measures().unwrap_or_default().lookups;
+        let latencies = lookups.iter().map(|(kind, measured)| ([("kind", *kind)], &measured.latency));
+        page.durations("lookup", "Time that messages waited for what rules looked up", latencies)?;
+        let failures = lookups.iter().flat_map(|(kind, measured)| {
+            let labels = |outcome| [("kind", *kind), ("outcome", outcome)];
+            [(labels("refused"), measured.refused), (labels("unavailable"), measured.unavailable)]
+        });
+        page.counters("lookup_failures", "Lookups that gave no answer", failures)?;
+        let leases = self.observer.leases();
+        page.duration("lease", "Round trips for blocks of numbers", &leases.latency)?;
+        page.counter("lease_failures", "Round trips that brought no numbers", leases.failed)?;
+        page.counter("leased_numbers", "Numbers taken from counters", leases.numbers)
+    }
+
+    fn spans(&self, page: &mut Page<'_>) -> fmt::Result {
+        let SpanCounts { sent, failed, dropped } = self.desk.spans();
+        let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
+        let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
+        page.counters("spans", "Spans for a collector of OpenTelemetry", labelled)
+    }
+}
+
+/// Of every rule name: what it may say by its mode from the start on, so that the first time is seen as an increase.
+fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
+    let mut verdicts = BTreeMap::new();
+    for rule in report {
+        let name = rule.label.name.as_str();
+        let expected: &[&'static str] = match rule.written.mode {
+            "enforce" => &["reject", "rewrite"],
+            "shadow" => &["shadow-reject", "shadow-rewrite"],
+            _ => &[],
+        };
+        expected.iter().filter(|_| rule.loaded).for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
+        // A rule that was changed begins anew; its name goes on.
+        rule.verdicts.iter().for_each(|(verdict, count)| *verdicts.entry((name, *verdict)).or_default() += count);
+    }
+    verdicts
+}

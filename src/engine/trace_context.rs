@@ -1,0 +1,98 @@
+//! The trace a command belongs to, as applications put it into `comment`: a W3C `traceparent`, either the whole comment
+//! or its field of that name.
+
+use crate::document::{Element, peek};
+use crate::wire::header::HEADER_LENGTH;
+
+/// Header, flags and the first section's kind: where the body begins that comes first.
+const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+
+/// See <https://www.w3.org/TR/trace-context/>.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceContext {
+    pub trace: [u8; 16],
+    /// The span of whoever sent the command.
+    pub parent: [u8; 8],
+    /// Whether the sender records this trace.
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// Of a message whose body comes first, as far as its first bytes tell.
+    #[must_use]
+    pub fn of_head(head: &[u8]) -> Option<Self> {
+        let mut fields = peek(head.get(BODY_AT..)?);
+        let comment = fields.find(|field| field.key == b"comment")?.value;
+        match comment.as_document() {
+            Some(document) => {
+                let is_it = |field: &Element<'_>| field.key == b"traceparent";
+                Self::parse(document.elements().find(is_it)?.value.as_str()?)
+            }
+            None => Self::parse(comment.as_str()?),
+        }
+    }
+
+    /// `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`; later versions may have more behind.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(5, '-');
+        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let [version] = hex::<1>(version)?;
+        let [flags] = hex::<1>(flags)?;
+        let (trace, parent) = (hex::<16>(trace)?, hex::<8>(parent)?);
+        let valid = version != 0xff && (version > 0 || parts.next().is_none()) && trace != [0; 16] && parent != [0; 8];
+        valid.then_some(Self { trace, parent, sampled: flags & 1 == 1 })
+    }
+}
+
+/// Lower-case digits only, as the standard demands.
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * N || !text.bytes().all(is_digit) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc};
+
+    use super::*;
+    use crate::wire::op_msg;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn of(comment: impl Into<Bson>) -> Option<TraceContext> {
+        let body = doc! { "find": "c", "comment": comment.into(), "$db": "d" };
+        let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
+        let mut writer = op_msg::Writer::new(1, 0, 0, 0);
+        writer.body(|out| out.extend_from_slice(body.as_bytes()));
+        TraceContext::of_head(&writer.finish())
+    }
+
+    #[test]
+    fn a_comment_may_carry_a_trace() {
+        let found = of(PARENT).unwrap();
+        assert_eq!((found.trace[0], found.trace[15], found.parent[0], found.sampled), (0x0a, 0x9c, 0xb7, true));
+        assert_eq!(of(doc! { "by": "shop", "traceparent": PARENT }), Some(found));
+        assert!(!of(PARENT.replace("-01", "-00")).unwrap().sampled);
+        assert_eq!(of(PARENT.replace("00-0a", "01-0a") + "-more"), Some(found));
+        for wrong in [
+            Bson::from("a comment"),
+            Bson::from(7),
+            Bson::from(doc! { "traceparent": 1 }),
+            Bson::from(PARENT.to_uppercase()),
+            Bson::from(PARENT.replace("00-0a", "ff-0a")),
+            Bson::from(format!("{PARENT}-more")),
+            Bson::from(format!("00-{}-b7ad6b7169203331-01", "0".repeat(32))),
+            Bson::from("00-é-b7ad6b7169203331-01"),
+            Bson::from(&PARENT[..54]),
+        ] {
+            assert_eq!(of(wrong.clone()), None, "{wrong}");
+        }
+    }
+}

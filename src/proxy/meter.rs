@@ -1,0 +1,286 @@
+//! What passes, counted and timed: bytes, and for each command docward's own time and its server's.
+//!
+//! Somebody must look, or nothing is measured: a [`Meter`] without [`Meters`] is a branch. Else a message costs two
+//! looks at the clock, when it was read and when it was sent on, and some additions in memory that its thread seldom
+//! shares. Whose reply is whose is known by [`super::owed`], which carries the times along.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
+use std::time::Instant;
+
+use super::owed::OwedReplies;
+use super::spans::{Opened, Tracer};
+use crate::command::{CommandName, command_names};
+use crate::document;
+use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::histogram::{Histogram, Reading};
+use crate::wire::{HEADER_LENGTH, Header, OpCode};
+
+/// Copies of the counters; threads beyond share them.
+const MAX_SHARDS: usize = 16;
+/// Where the body begins in an OP_MSG whose body comes first: flags, kind.
+const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+
+/// Who sent bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Upstream,
+}
+
+/// A moment in nanoseconds since the meters began; zero where nothing is measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Moment(u64);
+
+impl Moment {
+    pub(super) const NEVER: Self = Self(0);
+
+    fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// What all sessions of a proxy measure with.
+#[derive(Debug, Default)]
+pub(super) struct Meter(Option<Meters>);
+
+#[derive(Debug)]
+struct Meters {
+    began: Instant,
+    shards: Box<[Shard]>,
+    lookups: [LookupMeter; LOOKUPS.len()],
+    tracer: Option<Arc<Tracer>>,
+}
+
+/// On cache lines of its own, so that threads do not wait for one another.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    from_clients: AtomicU64,
+    from_upstream: AtomicU64,
+    /// By the commands' numbers; made when the first of a kind comes.
+    commands: Box<[OnceLock<Box<CommandMeter>>]>,
+}
+
+#[derive(Debug, Default)]
+struct CommandMeter {
+    own: Histogram,
+    upstream: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct LookupMeter {
+    latency: Histogram,
+    refused: AtomicU64,
+    unavailable: AtomicU64,
+}
+
+/// What rules ask docward's own user for.
+const LOOKUPS: [&str; 2] = ["numbers", "maximum"];
+
+/// What was measured since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measures {
+    pub from_clients: u64,
+    pub from_upstream: u64,
+    /// By name.
+    pub commands: BTreeMap<&'static str, CommandMeasures>,
+    /// By kind.
+    pub lookups: Vec<(&'static str, LookupMeasures)>,
+}
+
+/// One command's replies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandMeasures {
+    /// From a message's last byte read to its last byte sent on, for the request and the beginning of its reply
+    /// together.
+    pub own: Reading,
+    /// Until a server's reply begins; of a message that became several, all of them.
+    pub upstream: Reading,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LookupMeasures {
+    /// Of all of them.
+    pub latency: Reading,
+    /// Trying again would not help.
+    pub refused: u64,
+    pub unavailable: u64,
+}
+
+impl Meter {
+    pub(super) fn running(tracer: Option<Arc<Tracer>>) -> Self {
+        let shards = available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_SHARDS);
+        Self(Some(Meters {
+            began: Instant::now(),
+            shards: (0..shards).map(|_| Shard::new()).collect(),
+            lookups: Default::default(),
+            tracer,
+        }))
+    }
+
+    /// Now; the clock is only looked at if somebody looks.
+    pub(super) fn now(&self) -> Moment {
+        self.0.as_ref().map_or(Moment::NEVER, Meters::now)
+    }
+
+    /// Counts bytes that were read; gives when.
+    pub(super) fn read(&self, side: Side, bytes: usize) -> Moment {
+        let Some(meters) = &self.0 else { return Moment::NEVER };
+        let shard = meters.shard();
+        let count = match side {
+            Side::Client => &shard.from_clients,
+            Side::Upstream => &shard.from_upstream,
+        };
+        count.fetch_add(bytes as u64, Ordering::Relaxed);
+        meters.now()
+    }
+
+    /// What a request asks for, from its first bytes.
+    pub(super) fn command(&self, header: &Header, head: &[u8]) -> CommandName {
+        if self.0.is_none() || header.op_code != OpCode::Msg {
+            return CommandName::default();
+        }
+        let first = head.get(BODY_AT..).and_then(|body| document::peek(body).next());
+        first.map_or_else(CommandName::default, |first| CommandName::of(first.key))
+    }
+
+    /// The requests read at `came` have been sent on.
+    pub(super) fn forwarded(&self, owed: &mut OwedReplies, came: Moment) {
+        if let Some(meters) = &self.0 {
+            let now = meters.now();
+            owed.sent(now, now.since(came), 0);
+        }
+    }
+
+    /// The replies that began in what was read at `came` have been sent on.
+    pub(super) fn answered(&self, owed: &mut OwedReplies, came: Moment) {
+        let Some(meters) = &self.0 else { return };
+        let now = if owed.has_answered() { meters.now() } else { Moment::default() };
+        for (timing, span) in owed.take_answered() {
+            let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
+            meters.note(timing.command, own, Some(upstream));
+            meters.finish(span, timing.command, own, upstream);
+        }
+    }
+
+    /// A message was judged from `began` on, of which docward `waited` so many nanoseconds for a server. Unless its
+    /// reply is still owed, that is all.
+    pub(super) fn judged(&self, owed: &mut OwedReplies, began: Moment, waited: u64) {
+        let Some(meters) = &self.0 else { return };
+        let now = meters.now();
+        let own = now.since(began).saturating_sub(waited);
+        if !owed.sent(now, own, waited) {
+            meters.note(owed.command, own, (waited > 0).then_some(waited));
+            meters.finish(owed.span.take(), owed.command, own, waited);
+        }
+    }
+
+    /// The span of a message that is forwarded, if it is to have one.
+    pub(super) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
+        self.tracer()?.open_forwarded(head)
+    }
+
+    /// The span of a message that is judged, if it is to have one.
+    pub(super) fn open_judged(&self, frame: &[u8]) -> Option<Box<Opened>> {
+        self.tracer()?.open_judged(frame)
+    }
+
+    fn tracer(&self) -> Option<&Tracer> {
+        self.0.as_ref()?.tracer.as_deref()
+    }
+
+    /// Nanoseconds since `asked`.
+    pub(super) fn since(&self, asked: Moment) -> u64 {
+        self.now().since(asked)
+    }
+
+    /// A lookup of this kind was answered after so many nanoseconds.
+    pub(super) fn looked_up(&self, kind: usize, nanoseconds: u64, answer: &Result<Found, LookupError>) {
+        let Some(meter) = self.0.as_ref().and_then(|meters| meters.lookups.get(kind)) else { return };
+        meter.latency.add(nanoseconds);
+        match answer {
+            Ok(_) => {}
+            Err(LookupError::Refused(_)) => _ = meter.refused.fetch_add(1, Ordering::Relaxed),
+            Err(LookupError::Unavailable(_)) => _ = meter.unavailable.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// `None`: nothing is measured.
+    pub(super) fn measures(&self) -> Option<Measures> {
+        self.0.as_ref().map(Meters::measures)
+    }
+}
+
+/// The place of a lookup's kind in [`LOOKUPS`].
+pub(super) fn kind_of(lookup: &Lookup) -> usize {
+    match lookup {
+        Lookup::Lease(_) => 0,
+        Lookup::Maximum(_) => 1,
+    }
+}
+
+impl Meters {
+    fn now(&self) -> Moment {
+        let since = self.began.elapsed();
+        // Five centuries; and the first nanosecond is not NEVER.
+        Moment(since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(since.subsec_nanos())) | 1)
+    }
+
+    fn shard(&self) -> &Shard {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        // There is at least one.
+        &self.shards[NUMBER.get() % self.shards.len()]
+    }
+
+    fn note(&self, command: CommandName, own: u64, upstream: Option<u64>) {
+        let Some(meter) = self.shard().commands.get(command.number()) else { return };
+        let meter = meter.get_or_init(Box::default);
+        meter.own.add(own);
+        if let Some(upstream) = upstream {
+            meter.upstream.add(upstream);
+        }
+    }
+
+    fn finish(&self, span: Option<Box<Opened>>, command: CommandName, own: u64, upstream: u64) {
+        if let (Some(span), Some(tracer)) = (span, &self.tracer) {
+            let name = command_names().nth(command.number()).unwrap_or_default();
+            tracer.finish(*span, name, own, upstream);
+        }
+    }
+
+    fn measures(&self) -> Measures {
+        let mut measures = Measures::default();
+        for shard in &self.shards {
+            measures.from_clients += shard.from_clients.load(Ordering::Relaxed);
+            measures.from_upstream += shard.from_upstream.load(Ordering::Relaxed);
+            for (name, meter) in command_names().zip(&shard.commands) {
+                if let Some(meter) = meter.get() {
+                    let measured = measures.commands.entry(name).or_default();
+                    measured.own.merge(&meter.own.read());
+                    measured.upstream.merge(&meter.upstream.read());
+                }
+            }
+        }
+        let lookup = |meter: &LookupMeter| LookupMeasures {
+            latency: meter.latency.read(),
+            refused: meter.refused.load(Ordering::Relaxed),
+            unavailable: meter.unavailable.load(Ordering::Relaxed),
+        };
+        measures.lookups = LOOKUPS.into_iter().zip(self.lookups.iter().map(lookup)).collect();
+        measures
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        let commands = command_names().map(|_| OnceLock::new()).collect();
+        Self { from_clients: AtomicU64::new(0), from_upstream: AtomicU64::new(0), commands }
+    }
+}

@@ -1,0 +1,119 @@
+//! Messages as spans of traces, for OpenTelemetry.
+//!
+//! A message gets a span when its `comment` carries a trace that its sender records. A judged message without any trace
+//! begins one. Whoever exports them may fall behind: then spans are dropped and counted, and no message waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::engine::{Observation, Said, TraceContext};
+
+/// Spans that wait to be exported.
+const WAITING: usize = 4096;
+
+/// One message, from being read to the beginning of its reply being sent on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    pub trace: [u8; 16],
+    pub id: [u8; 8],
+    pub parent: Option<[u8; 8]>,
+    pub start: SystemTime,
+    pub command: &'static str,
+    /// docward's own time.
+    pub own: Duration,
+    /// What it waited for servers.
+    pub upstream: Duration,
+    /// Whether rules were asked at all.
+    pub judged: bool,
+    pub decisions: Vec<SpanDecision>,
+}
+
+/// A rule's word on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanDecision {
+    pub rule: String,
+    pub verdict: &'static str,
+    /// "database.collection"
+    pub namespace: String,
+    pub reason: String,
+    /// An error for the client.
+    pub rejects: bool,
+}
+
+/// A span that has begun.
+#[derive(Debug, Clone)]
+pub(super) struct Opened {
+    trace: [u8; 16],
+    parent: Option<[u8; 8]>,
+    start: SystemTime,
+    judged: bool,
+    decisions: Vec<SpanDecision>,
+}
+
+/// Where spans go.
+#[derive(Debug)]
+pub struct Tracer {
+    finished: Sender<Span>,
+    dropped: AtomicU64,
+}
+
+impl Tracer {
+    #[must_use]
+    pub fn new() -> (Self, Receiver<Span>) {
+        let (finished, spans) = channel(WAITING);
+        (Self { finished, dropped: AtomicU64::new(0) }, spans)
+    }
+
+    /// Spans that nobody took in time.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// For a message that is forwarded, of which this is the beginning.
+    pub(super) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
+        TraceContext::of_head(head).filter(|context| context.sampled).map(|context| Opened::new(Some(context), false))
+    }
+
+    /// For a message that is judged.
+    pub(super) fn open_judged(&self, frame: &[u8]) -> Option<Box<Opened>> {
+        let context = TraceContext::of_head(frame);
+        context.is_none_or(|context| context.sampled).then(|| Opened::new(context, true))
+    }
+
+    /// It took so many nanoseconds.
+    pub(super) fn finish(&self, opened: Opened, command: &'static str, own: u64, upstream: u64) {
+        let Opened { trace, parent, start, judged, decisions } = opened;
+        let (own, upstream) = (Duration::from_nanos(own), Duration::from_nanos(upstream));
+        let span = Span { trace, id: new_span(), parent, start, command, own, upstream, judged, decisions };
+        if self.finished.try_send(span).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Opened {
+    fn new(context: Option<TraceContext>, judged: bool) -> Box<Self> {
+        let trace = context.map_or_else(|| bson::Uuid::new().bytes(), |context| context.trace);
+        let parent = context.map(|context| context.parent);
+        Box::new(Self { trace, parent, start: SystemTime::now(), judged, decisions: Vec::new() })
+    }
+
+    pub(super) fn note(&mut self, observations: &[Observation]) {
+        self.decisions.extend(observations.iter().map(|observation| SpanDecision {
+            rule: observation.rule_name.clone(),
+            verdict: observation.said.as_str(),
+            namespace: observation.namespace.clone(),
+            reason: observation.reason.clone(),
+            rejects: matches!(observation.said, Said::Reject | Said::Conflict),
+        }));
+    }
+}
+
+/// Random, and never all zeros: a version 4 UUID has its version in the first half.
+fn new_span() -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h, ..] = bson::Uuid::new().bytes();
+    [a, b, c, d, e, f, g, h]
+}

@@ -1,0 +1,45 @@
+//! Blocks of numbers taken from the server, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::histogram::{Histogram, Reading};
+
+/// Of all counters.
+#[derive(Debug, Default)]
+pub(super) struct LeaseMeter {
+    latency: Histogram,
+    numbers: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What it came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leases {
+    /// Of every round trip, also of those that failed.
+    pub latency: Reading,
+    /// Granted.
+    pub numbers: u64,
+    /// Round trips that brought no numbers.
+    pub failed: u64,
+}
+
+impl LeaseMeter {
+    /// A round trip for `numbers` that began at `asked` is over.
+    pub(super) fn note(&self, asked: Instant, numbers: i64, granted: bool) {
+        self.latency.add_duration(asked.elapsed());
+        if granted {
+            self.numbers.fetch_add(u64::try_from(numbers).unwrap_or(0), Ordering::Relaxed);
+        } else {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> Leases {
+        Leases {
+            latency: self.latency.read(),
+            numbers: self.numbers.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+}

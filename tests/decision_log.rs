@@ -1,0 +1,94 @@
+//! The decision log: who did what to which rule, on one line, without a document's values unless they are asked for.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod support;
+
+use bson::doc;
+use bson::raw::{CString, RawDocumentBuf, cstr};
+use serde_json::Value;
+use support::frame::{Frame, MORE_TO_COME, OP_MSG};
+use support::mongod::Mongod;
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+
+const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+/// Begins a line, moves a cursor, and ends a JSON string, where it is not escaped.
+const HOSTILE: &str = "a\nb\r\u{1b}[2J\u{9b}\",\"rule\":\"x\u{2028}";
+
+fn docward() -> Builder {
+    Docward::before(&Mongod::shared().uri()).rules(RULES)
+}
+
+/// A rejected replacement, by an application and with a field of that name.
+fn provoke(docward: &Docward, name: &str) {
+    let mut client = Client::connect(&docward.address());
+    let driver = doc! { "name": "raw", "version": "1" };
+    let hello =
+        doc! { "hello": 1, "client": { "application": { "name": name }, "driver": driver, "os": { "type": "x" } } };
+    client.command("admin", hello);
+    let update =
+        doc! { "update": "orders", "updates": [{ "q": { "_id": "secret-id" }, "u": { name: "secret-value" } }] };
+    assert!(client.command("logged", update).contains_key("writeErrors"));
+}
+
+#[test]
+fn json_lines_have_every_field_and_escape_what_clients_say() {
+    let docward = docward().argument("--log-format").argument("json").start();
+    provoke(&docward, HOSTILE);
+    let line: Value = serde_json::from_str(&docward.wait_for_log("rule spoke")).unwrap();
+    for (field, value) in [
+        ("rule", "whole"),
+        ("pattern", "replacement"),
+        ("namespace", "logged.orders"),
+        ("verdict", "reject"),
+        ("app", HOSTILE),
+        ("level", "WARN"),
+    ] {
+        assert_eq!(line[field], value, "{line}");
+    }
+    assert!(line["shape"].as_str().unwrap().starts_with("replaceOne({_id}, {"));
+    assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:") && line["connection"].as_u64() > Some(0));
+    assert!(line["users"] == "" && line["statements"] == 1 && line["left_out"] == 0, "{line}");
+    assert!(!docward.log().join("\n").contains("secret"), "{:?}", docward.log());
+    assert!(docward.log().iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{:?}", docward.log());
+}
+
+#[test]
+fn text_lines_stay_lines_whatever_clients_say() {
+    let docward = docward().start();
+    provoke(&docward, HOSTILE);
+    let line = docward.wait_for_log("rule spoke");
+    assert!(line.contains(r"a\nb\r\u{1b}[2J"), "{line}");
+    // An unacknowledged write that cannot be read ends the connection; its names are in the reason.
+    let mut client = Client::connect(&docward.address());
+    let mut body = RawDocumentBuf::new();
+    body.append(cstr!("update"), "orders");
+    for _ in 0..2 {
+        body.append(CString::try_from(HOSTILE).unwrap(), 1);
+    }
+    body.append(cstr!("$db"), "logged");
+    let sections = [&[0][..], body.as_bytes()].concat();
+    let body = [&MORE_TO_COME.to_le_bytes()[..], &sections].concat();
+    client.send_bytes(&Frame { request_id: 7, response_to: 0, op_code: OP_MSG, body }.to_bytes());
+    let line = docward.wait_for_log("connection closed");
+    assert!(line.contains("a b"), "{line}");
+    let log = docward.log();
+    let is_whole = |line: &String| line.contains(" INFO ") || line.contains(" WARN ");
+    assert!(log.iter().all(is_whole), "{log:?}");
+    assert!(!log.iter().any(|line| line.contains(['\u{1b}', '\r', '\u{9b}'])), "{log:?}");
+}
+
+#[test]
+fn documents_are_logged_when_they_are_asked_for_and_not_told_to_onlookers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("docward.yaml");
+    std::fs::write(&file, "log_documents: true\nlog_format: json\n").unwrap();
+    let docward = docward().argument("--config").argument(file.to_str().unwrap()).admin().start();
+    provoke(&docward, "status");
+    let line: Value = serde_json::from_str(&docward.wait_for_log("rule spoke")).unwrap();
+    let command = line["command"].as_str().unwrap();
+    assert!(command.contains("secret-id") && command.contains("secret-value"), "{command}");
+    let mut events = support::http::Events::open(&docward.admin_address(), "/api/decisions").unwrap();
+    assert!(!events.next().1.to_string().contains("secret"));
+}

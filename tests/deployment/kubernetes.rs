@@ -1,0 +1,173 @@
+//! The manifests: what they embed loads, and their objects fit each other. That they are what an API server takes is
+//! not tested here.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{assert_is_command, assert_loads, drain_seconds, key, read};
+
+/// The objects of a manifest.
+struct Manifest(Vec<Value>);
+
+impl Manifest {
+    fn read(name: &str) -> Manifest {
+        let text = read(format!("deploy/kubernetes/{name}.yaml"));
+        Manifest(text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap()).collect())
+    }
+
+    fn all(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|object| object["kind"] == kind).collect()
+    }
+
+    fn one(&self, kind: &str) -> &Value {
+        let found = self.all(kind);
+        assert_eq!(found.len(), 1, "{kind}");
+        found[0]
+    }
+
+    fn pod(&self) -> &Value {
+        &self.one("Deployment")["spec"]["template"]["spec"]
+    }
+
+    /// The container that runs docward, in the place where it is.
+    fn docward(&self) -> &Value {
+        let containers = ["initContainers", "containers"].into_iter().flat_map(|key| list(&self.pod()[key]));
+        containers.into_iter().find(|container| container["name"] == "docward").unwrap()
+    }
+
+    fn configuration(&self) -> &str {
+        text(&self.one("ConfigMap")["data"]["docward.yaml"])
+    }
+}
+
+fn list(value: &Value) -> Vec<&Value> {
+    value.as_array().into_iter().flatten().collect()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    list(value).into_iter().map(text).collect()
+}
+
+const MANIFESTS: [&str; 2] = ["replica-set", "sidecar"];
+
+#[test]
+fn what_the_config_maps_hold_loads() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+        for (file, content) in manifest.one("ConfigMap")["data"].as_object().unwrap() {
+            let content = text(content).replace("/run/secrets/docward/token", token.to_str().unwrap());
+            std::fs::write(folder.path().join(file), content).unwrap();
+        }
+        assert_loads(&folder.path().join("docward.yaml"));
+    }
+}
+
+#[test]
+fn containers_run_and_ask_what_there_is() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let container = manifest.docward();
+        assert_is_command(texts(&container["args"]));
+        for probe in ["startupProbe", "readinessProbe", "livenessProbe"].map(|probe| &container[probe]) {
+            match texts(&probe["exec"]["command"])[..] {
+                [] => assert!(probe.is_null() || ["/healthz", "/readyz"].contains(&text(&probe["httpGet"]["path"]))),
+                [binary, ref words @ ..] => {
+                    assert_eq!(binary, "/usr/bin/docward");
+                    assert_is_command(words.iter().copied());
+                }
+            }
+        }
+        let mounts = &container["volumeMounts"][0];
+        assert_eq!((text(&mounts["mountPath"]), &mounts["readOnly"]), ("/etc/docward", &Value::Bool(true)));
+    }
+}
+
+#[test]
+fn docward_has_no_privileges() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let (pod, container) = (&manifest.pod()["securityContext"], &manifest.docward()["securityContext"]);
+        assert_eq!((&pod["runAsNonRoot"], text(&pod["seccompProfile"]["type"])), (&true.into(), "RuntimeDefault"));
+        assert_eq!(container["allowPrivilegeEscalation"], false);
+        assert_eq!(container["readOnlyRootFilesystem"], true);
+        assert_eq!(texts(&container["capabilities"]["drop"]), ["ALL"]);
+        // The image's, since its number is what `runAsNonRoot` is checked by.
+        assert!([&pod["runAsUser"], &container["runAsUser"]].contains(&&65532.into()));
+    }
+}
+
+#[test]
+fn a_pod_has_time_to_drain() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let before = manifest.docward()["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or(0);
+        let patience = manifest.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(patience >= before + drain_seconds(manifest.configuration()) + 5, "{name}");
+    }
+}
+
+/// One port for each member: where docward listens, of the container, of the Service and in the policy.
+#[test]
+fn the_ports_of_the_members_agree() {
+    let manifest = Manifest::read("replica-set");
+    let listened = manifest.configuration().split("listen: 0.0.0.0:").skip(1);
+    let listened: BTreeSet<u64> = listened.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(listened.len(), 3);
+    let ports = list(&manifest.docward()["ports"]);
+    let named =
+        |name: &Value| ports.iter().find(|port| port["name"] == *name).unwrap()["containerPort"].as_u64().unwrap();
+    let service = list(&manifest.one("Service")["spec"]["ports"]);
+    let offered: BTreeSet<u64> = service.iter().map(|port| port["port"].as_u64().unwrap()).collect();
+    assert_eq!(offered, listened);
+    for port in service {
+        assert_eq!(
+            named(&port["targetPort"]),
+            port["port"].as_u64().unwrap(),
+            "hello answers name the port listened on"
+        );
+    }
+    let policy = &manifest.all("NetworkPolicy")[0]["spec"]["ingress"];
+    let admitted = &policy[0]["ports"][0];
+    let admitted = admitted["port"].as_u64().unwrap()..=admitted["endPort"].as_u64().unwrap();
+    assert!(admitted.eq(listened));
+    let admin = key(manifest.configuration(), "admin").unwrap().rsplit_once(':').unwrap().1.parse::<u64>().unwrap();
+    assert_eq!((named(&"admin".into()), &policy[1]["ports"][0]["port"]), (admin, &admin.into()));
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert_eq!(manifest.docward()[probe]["httpGet"]["port"], "admin");
+    }
+}
+
+#[test]
+fn selectors_select_docwards_pods() {
+    for name in MANIFESTS {
+        let manifest = Manifest::read(name);
+        let labels = &manifest.one("Deployment")["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(&manifest.one("Deployment")["spec"]["selector"]["matchLabels"], labels);
+        for service in manifest.all("Service") {
+            assert_eq!(&service["spec"]["selector"], labels);
+        }
+        for budget in manifest.all("PodDisruptionBudget") {
+            assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+        }
+        if let Some(policy) = manifest.all("NetworkPolicy").first() {
+            assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
+        }
+    }
+}
+
+/// Clients in other namespaces find docward by the name that hello answers give.
+#[test]
+fn hello_answers_name_the_service() {
+    let manifest = Manifest::read("replica-set");
+    let service = &manifest.one("Service")["metadata"];
+    let name = format!("{}.{}.svc.cluster.local", text(&service["name"]), text(&service["namespace"]));
+    assert_eq!(key(manifest.configuration(), "advertise"), Some(name.as_str()));
+}

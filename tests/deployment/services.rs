@@ -1,0 +1,88 @@
+//! The systemd units, the Debian package and the image, held against the configurations they run by.
+
+use std::os::unix::net::UnixDatagram;
+
+use super::support::process::PATIENCE;
+use super::support::proxy::Docward;
+use super::{assert_is_command, drain_seconds, key, read, repository};
+
+/// The values of a key of a unit.
+fn settings<'t>(unit: &'t str, name: &str) -> Vec<&'t str> {
+    unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+#[test]
+fn the_service_runs_what_there_is_and_gives_it_time_to_drain() {
+    let unit = read("deploy/systemd/docward.service");
+    let configuration = read("deploy/debian/docward.yaml");
+    let mut words = settings(&unit, "ExecStart")[0].split(' ');
+    assert_eq!(words.next(), Some("/usr/bin/docward"));
+    assert_is_command(words);
+    let patience: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
+    assert!(patience > drain_seconds(&configuration) + 5);
+}
+
+/// What `Type=notify` waits for.
+#[test]
+fn the_service_manager_is_told_of_the_start_and_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut buffer = [0; 64];
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let nobody = "mongodb://127.0.0.1:1/";
+    let mut docward = Docward::before(nobody).environment("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    assert_eq!(told(), "READY=1");
+    docward.signal("TERM");
+    assert_eq!(told(), "STOPPING=1");
+    assert!(docward.wait().success());
+}
+
+/// A passed socket that no listener wants would hold its port for nobody.
+#[test]
+fn the_socket_is_what_the_configuration_listens_on() {
+    let unit = read("deploy/systemd/docward.socket");
+    let configuration = read("deploy/debian/docward.yaml");
+    assert_eq!(settings(&unit, "ListenStream"), [key(&configuration, "listen").unwrap()]);
+}
+
+#[test]
+fn what_is_packaged_is_there() {
+    let manifest = read("Cargo.toml");
+    let assets = manifest.split("assets = [").nth(1).unwrap().split("\n]").next().unwrap();
+    for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")?.split('"').next()) {
+        // These are made by scripts/deb.sh.
+        if asset.starts_with("target/") {
+            continue;
+        }
+        let folder = asset.strip_suffix("*.yaml").unwrap_or(asset);
+        assert!(repository(folder).exists(), "{asset}");
+    }
+}
+
+/// `["word", "word"]` behind an instruction of the Dockerfile, or behind CMD of its health check.
+fn words<'t>(dockerfile: &'t str, before: &str) -> Vec<&'t str> {
+    let line = dockerfile.lines().find_map(|line| line.trim().strip_prefix(before)).unwrap();
+    line.trim_matches(['[', ']']).split(", ").map(|word| word.trim_matches('"')).collect()
+}
+
+#[test]
+fn the_image_runs_and_asks_what_there_is() {
+    let dockerfile = read("Dockerfile");
+    let binary = words(&dockerfile, "ENTRYPOINT ");
+    let check = words(&dockerfile, "CMD [\"/usr/bin/docward\", ");
+    assert!(dockerfile.contains(&format!("/image{}", binary[0])));
+    assert_is_command(check.iter().copied());
+    let start = words(&dockerfile, "CMD [\"serve\"");
+    let start: Vec<&str> = std::iter::once("serve").chain(start.into_iter().filter(|word| !word.is_empty())).collect();
+    assert_is_command(start.iter().copied());
+    assert_eq!((start.last(), check.contains(&"health")), (check.last(), true), "both by one configuration");
+    let configuration = read("deploy/docker/docward.yaml");
+    let port = key(&configuration, "listen").unwrap().strip_prefix("0.0.0.0:").unwrap();
+    assert!(dockerfile.contains(&format!("EXPOSE {port}\n")) && dockerfile.contains("USER 65532:65532\n"));
+    assert!(key(&configuration, "admin").unwrap().starts_with("127.0.0.1:"));
+}
