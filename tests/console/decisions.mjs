@@ -1,7 +1,7 @@
 // A rejection made by a driver is seen in the tail, in the counts and in the plot, and its rule can be opened.
 
 import assert from "node:assert/strict";
-import { asApp, assertQuiet, live, openConsole, rejected, row, shows } from "./harness.mjs";
+import { asApp, assertQuiet, live, openConsole, replaceOrder, row, shows } from "./harness.mjs";
 
 export default async function (browser, { admin, uri }) {
   const { page, complaints } = await openConsole(browser, admin);
@@ -12,7 +12,7 @@ export default async function (browser, { admin, uri }) {
   const plain = row(page, "whole");
   assert.equal(await plain.locator("path.rejected").count(), 0);
 
-  await asApp(uri, "checkout", (client) => rejected(client.db("shop").collection("orders").replaceOne({ _id: 7 }, { secret: 1 })));
+  await replaceOrder(uri, "checkout", { secret: 1 });
   const first = page.locator("#tail .decision").first();
   await shows(first, "whole");
   for (const text of ["reject", "shop.orders", "replaceOne({_id}, {secret})", "app checkout"]) await shows(first, text);
@@ -30,7 +30,7 @@ export default async function (browser, { admin, uri }) {
 }
 
 async function plotMoves(page, uri) {
-  await asApp(uri, "warehouse", (client) => rejected(client.db("shop").collection("orders").replaceOne({ _id: 8 }, { a: 1 })));
+  await replaceOrder(uri, "warehouse", { a: 1 });
   const title = row(page, "whole").locator("svg title", { hasText: "whole in the last 60 minutes: 2 rejected" });
   await title.waitFor({ state: "attached" });
 }
@@ -41,9 +41,8 @@ async function ruleOpens(page) {
   await page.keyboard.press("Enter");
   assert.equal(await button.getAttribute("aria-expanded"), "true");
   const told = page.locator(`#${await button.getAttribute("aria-controls")}`);
-  for (const text of ["Who saves whole orders", "replacement: { unguarded: reject }", "checkout", "warehouse", "2 reject"]) {
-    await shows(told, text);
-  }
+  const texts = ["Who saves whole orders", "replacement: { unguarded: reject }", "checkout", "warehouse", "2 reject"];
+  for (const text of texts) await shows(told, text);
   // What belongs to the next rule is not shown.
   assert.equal(await told.getByText("The next rule").count(), 0);
   await page.keyboard.press("Enter");
@@ -51,7 +50,8 @@ async function ruleOpens(page) {
 }
 
 async function shadowIsCountedApart(page, uri) {
-  await asApp(uri, "storefront", (client) => client.db("shop").collection("items").updateOne({ _id: 1 }, { $set: { a: 1 } }));
+  const update = [{ _id: 1 }, { $set: { a: 1 } }];
+  await asApp(uri, "storefront", (client) => client.db("shop").collection("items").updateOne(...update));
   const tried = row(page, "tried");
   await shows(tried.locator('[data-label="Shadow"]'), "1");
   await shows(tried.locator('[data-label="Rejected"]'), "0");
@@ -77,7 +77,7 @@ async function tailIsFiltered(page) {
 
 async function tailPauses(page, uri) {
   await page.getByRole("button", { name: "Pause" }).click();
-  await asApp(uri, "checkout", (client) => rejected(client.db("shop").collection("orders").replaceOne({ _id: 9 }, { late: 1 })));
+  await replaceOrder(uri, "checkout", { late: 1 });
   const resume = page.getByRole("button", { name: "Resume (1 waiting)" });
   await resume.waitFor();
   assert.equal(await page.locator("#tail .decision").count(), 3);

@@ -8,10 +8,10 @@ const KEPT = 300;
 const REPEATED = 50;
 
 const decision = (number) => ({
-  number, at: 1_700_000_000_000 + number, rule: `rule-${number % 7}`, pattern: "deny", namespace: "d.c", verdict: "reject",
-  statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null, client: "127.0.0.1:1", connection: 1, left_out: 0,
+  number, at: 1_700_000_000_000 + number, rule: `rule-${number % 7}`, pattern: "deny", namespace: "d.c",
+  verdict: "reject", statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null,
+  client: "127.0.0.1:1", connection: 1, left_out: 0,
 });
-
 const event = (number) => `event: decision\nid: ${number}\ndata: ${JSON.stringify(decision(number))}\n\n`;
 
 export default async function (browser, { admin }) {
@@ -22,8 +22,9 @@ export default async function (browser, { admin }) {
   await page.route("**/api/decisions", (route) => {
     answers += 1;
     // As docward does: who comes again is told the last ones again.
-    const again = [...events(EVENTS - REPEATED, EVENTS), "event: left_out\ndata: 5\n\n", ...events(EVENTS, EVENTS + 100)];
-    const told = answers === 1 ? events(0, EVENTS) : again;
+    const leftOut = "event: left_out\ndata: 5\n\n";
+    const again = () => [...events(EVENTS - REPEATED, EVENTS), leftOut, ...events(EVENTS, EVENTS + 100)];
+    const told = answers === 1 ? events(0, EVENTS) : again();
     return route.fulfill({ status: 200, contentType: "text/event-stream", body: told.join("") });
   });
   await page.reload();

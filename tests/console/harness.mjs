@@ -12,7 +12,7 @@ export const { MongoClient } = require("mongodb");
 export const axe = require("axe-core");
 
 /** Long enough for a loaded machine. */
-export const PATIENCE = 60_000;
+const PATIENCE = 60_000;
 /** Whoever runs tests as root, as containers do, has no sandbox; and nothing is asked of the outside. */
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
@@ -74,4 +74,16 @@ export async function asApp(uri, appName, run) {
 /** A write that a rule rejects. */
 export async function rejected(promise) {
   await assert.rejects(promise, { code: 121 });
+}
+
+/** An application of this name tries to replace an order as a whole, which the rule `whole` rejects. */
+export function replaceOrder(uri, appName, order) {
+  const orders = (client) => client.db("shop").collection("orders");
+  return asApp(uri, appName, (client) => rejected(orders(client).replaceOne({ _id: 7 }, order)));
+}
+
+/** Types a command into the playground and has it explained. */
+export async function explain(page, command) {
+  await page.getByLabel("Command", { exact: false }).fill(command);
+  await page.getByRole("button", { name: "Explain" }).click();
 }

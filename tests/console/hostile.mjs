@@ -1,7 +1,7 @@
 // Names and texts that would be markup stay text: nothing runs, nothing hides, nothing turns its neighbours around.
 
 import assert from "node:assert/strict";
-import { asApp, assertQuiet, live, openConsole, rejected, shows } from "./harness.mjs";
+import { asApp, assertQuiet, explain, live, openConsole, rejected, shows } from "./harness.mjs";
 
 const IMAGE = "<img src=x onerror=hacked=1>";
 const SCRIPT = '"><script>hacked=1</script>';
@@ -27,12 +27,13 @@ export default async function (browser, { admin, uri }) {
   const rules = page.locator("#rules-table");
   for (const text of [IMAGE, SCRIPT, "\\u{202e}gnp.exe"]) await shows(rules, text);
 
-  await page.getByLabel("Command", { exact: false }).fill(`db.getCollection(${JSON.stringify(IMAGE + SCRIPT + TURNED)}).insertOne({a: ${JSON.stringify(TURNED)}})`);
+  const [collection, value] = [IMAGE + SCRIPT + TURNED, TURNED].map((text) => JSON.stringify(text));
+  const command = `db.getCollection(${collection}).insertOne({a: ${value}})`;
   await page.getByLabel("Database").fill("hostile");
-  await page.getByRole("button", { name: "Explain" }).click();
+  await explain(page, command);
   await shows(page.locator("#answer"), "reject");
   await page.getByLabel("Database").fill("other");
-  await page.getByRole("button", { name: "Explain" }).click();
+  await explain(page, command);
   await shows(page.locator("#answer pre"), IMAGE);
   await stayedText(page);
   assertQuiet(complaints);
@@ -46,5 +47,7 @@ async function stayedText(page) {
     longest: Math.max(...[...document.querySelectorAll("bdi")].map((name) => name.textContent.length)),
     wide: document.documentElement.scrollWidth > innerWidth,
   }));
-  assert.deepEqual({ ...found, longest: found.longest < 1000 }, { hacked: false, markup: 0, turning: false, longest: true, wide: false });
+  const { longest, ...others } = found;
+  assert.deepEqual(others, { hacked: false, markup: 0, turning: false, wide: false });
+  assert.ok(longest < 1000);
 }

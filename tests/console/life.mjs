@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
-import { MongoClient, asApp, assertQuiet, live, openConsole, rejected, shows } from "./harness.mjs";
+import { MongoClient, assertQuiet, live, openConsole, replaceOrder, shows } from "./harness.mjs";
 
 export default async function (browser, docward) {
   const way = await startWay(docward.admin);
@@ -65,7 +65,7 @@ async function lostConnection(page, way, { uri }) {
   way.break();
   await shows(page.locator("#state"), "No connection");
   await shows(page.locator("#notices"), "what is shown is from");
-  await asApp(uri, "meanwhile", (client) => rejected(client.db("shop").collection("orders").replaceOne({ _id: 7 }, { a: 1 })));
+  await replaceOrder(uri, "meanwhile", { a: 1 });
   assert.equal(await page.locator("#tail .decision").count(), 0);
   way.mend();
   await shows(page.locator("#state"), "Ready");

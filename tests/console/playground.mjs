@@ -1,27 +1,23 @@
 // The playground answers as `docward explain` does, and points at a mistake.
 
 import assert from "node:assert/strict";
-import { assertQuiet, openConsole, shows } from "./harness.mjs";
+import { assertQuiet, explain, openConsole, shows } from "./harness.mjs";
 
 export default async function (browser, { admin }) {
   const { page, complaints } = await openConsole(browser, admin);
   const answer = page.locator("#answer");
-  const ask = async (command) => {
-    await page.getByLabel("Command", { exact: false }).fill(command);
-    await page.getByRole("button", { name: "Explain" }).click();
-  };
   await page.getByLabel("Database").fill("shop");
 
-  await ask('db.orders.replaceOne({_id: 1}, {status: "paid"})');
-  for (const text of ["reject", "whole", "Who saves whole orders", "Use updateOne with $set"]) await shows(answer, text);
+  await explain(page, 'db.orders.replaceOne({_id: 1}, {status: "paid"})');
+  for (const text of ["reject", "whole", "Who saves whole orders", "Use updateOne"]) await shows(answer, text);
 
-  await ask('db.customers.replaceOne({_id: 1}, {name: "Ada"})');
+  await explain(page, 'db.customers.replaceOne({_id: 1}, {name: "Ada"})');
   await shows(answer.locator("del").first(), "- db.customers.replaceOne(");
   await shows(answer.locator("ins").first(), "+ db.customers.updateOne(");
   await shows(answer, "{$set: {name: \"Ada\"}}");
 
   await page.getByLabel("Application").fill("migrator-1");
-  await ask('db.orders.deleteOne({_id: 1})');
+  await explain(page, 'db.orders.deleteOne({_id: 1})');
   await shows(answer, "except-reject");
 
   await mistake(page, answer);
@@ -37,8 +33,7 @@ export default async function (browser, { admin }) {
 async function mistake(page, answer) {
   const command = 'db.orders.updateOne({_id: "🐘"},\n  {$set: {a: "🐘"}}, {upsrt: true})';
   const field = page.getByLabel("Command", { exact: false });
-  await field.fill(command);
-  await page.getByRole("button", { name: "Explain" }).click();
+  await explain(page, command);
   await shows(answer, "updateOne has no option upsrt");
   await shows(answer, "did you mean upsert?");
   assert.equal(await answer.locator("mark").textContent(), "u");

@@ -79,9 +79,13 @@ function fail(error) {
   document.body.classList.add("stale");
   setState("bad", "No connection");
   const what = error instanceof Refused ? visible(error.message) : "docward does not answer here";
-  const since = lastSeen ? ["; what is shown is from ", timeElement(lastSeen, time(lastSeen))] : [];
-  setNotices([{ key: `lost ${what}`, nodes: () => [element("p", {}, `${what}${lastSeen ? "" : ". "}`, ...since, lastSeen ? ". " : "", "The console tries again every few seconds.")] }]);
+  setNotices([{ key: `lost ${what}`, nodes: () => [lostWords(what)] }]);
   if (!(error instanceof Refused || error instanceof TypeError || error instanceof DOMException)) console.error(error);
+}
+
+function lostWords(what) {
+  const since = lastSeen ? ["; what is shown is from ", timeElement(lastSeen, time(lastSeen))] : [];
+  return element("p", {}, what, ...since, ". The console tries again every few seconds.");
 }
 
 function askForToken() {

@@ -46,7 +46,8 @@ async function shownAnswer(signal) {
     return explained(await explain(question(), signal));
   } catch (error) {
     if (error instanceof Refused && Array.isArray(error.answer)) return mistakes(error.answer, field);
-    return [element("p", { class: "error" }, visible(error instanceof Refused ? error.message : "docward does not answer; try again."))];
+    const what = error instanceof Refused ? error.message : "docward does not answer; try again.";
+    return [element("p", { class: "error" }, visible(what))];
   }
 }
 
@@ -67,9 +68,9 @@ function commandField() {
 function explained(answer) {
   return [
     element("p", { class: "line" }, verdictElement(answer.verdict), ` ${SENTENCES[answer.verdict] ?? ""}`),
-    ...part("What the client is told", answer.message && element("pre", { tabindex: "0" }, visibleLines(answer.message))),
-    ...part("Rules that speak", answer.rules.length && element("ul", { class: "spoke" }, ...answer.rules.map(spoke))),
-    ...part("Statements", answer.statements.length && element("ol", { class: "spoke" }, ...answer.statements.map(statement))),
+    ...part("What the client is told", answer.message && block(visibleLines(answer.message))),
+    ...part("Rules that speak", listed("ul", answer.rules.map(spoke))),
+    ...part("Statements", listed("ol", answer.statements.map(statement))),
     ...part(answer.difference ? "What is sent instead" : "What is sent", sent(answer)),
     ...answer.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
   ];
@@ -77,6 +78,14 @@ function explained(answer) {
 
 function part(title, content) {
   return content ? [element("h3", {}, title), content] : [];
+}
+
+function listed(name, items) {
+  return items.length && element(name, { class: "spoke" }, ...items);
+}
+
+function block(text) {
+  return element("pre", { tabindex: "0" }, text);
 }
 
 function spoke({ name, pattern, verdict, reason, hint }) {
@@ -93,7 +102,7 @@ function statement({ verdict, rules }) {
 }
 
 function sent({ difference, shell }) {
-  if (!difference) return shell && element("pre", { tabindex: "0" }, visibleLines(shell));
+  if (!difference) return shell && block(visibleLines(shell));
   return element("pre", { class: "difference", tabindex: "0" }, ...difference.trimEnd().split("\n").map(changedLine));
 }
 

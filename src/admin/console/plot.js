@@ -70,7 +70,8 @@ export function plot(minutes, { now, span, about }) {
     class: "history", viewBox: `0 0 ${width} ${HEIGHT}`, preserveAspectRatio: "none",
     role: "img", "aria-labelledby": `${id}-title`, "aria-describedby": `${id}-desc`,
   },
-  drawn("title", { id: `${id}-title` }, `${about} in the last ${counted(span, "minute", "minutes")}: ${inWords(minutes)}`),
+  drawn("title", { id: `${id}-title` },
+    `${about} in the last ${counted(span, "minute", "minutes")}: ${inWords(minutes)}`),
   drawn("desc", { id: `${id}-desc` }, described(minutes, highest)),
   drawn("path", { class: "base", d: `M0 ${HEIGHT - 0.5}H${width}` }),
   ...paths.filter((path) => path.getAttribute("d")));
@@ -79,8 +80,8 @@ export function plot(minutes, { now, span, about }) {
 function described(minutes, highest) {
   if (!minutes.length) return "There is no bar: it said nothing.";
   const peak = minutes.find((minute) => total(minute) === highest) ?? minutes[0];
-  return `The highest bar stands for ${counted(highest, "statement", "statements")}, in the minute of ${time(peak.at)}; `
-    + `the first for the minute of ${time(minutes[0].at)}, the last for that of ${time(minutes.at(-1).at)}.`;
+  return `The highest bar stands for ${counted(highest, "statement", "statements")}, at ${time(peak.at)}; `
+    + `the first bar is at ${time(minutes[0].at)}, the last at ${time(minutes.at(-1).at)}.`;
 }
 
 function bars(minutes, kind, column, highest) {

@@ -11,7 +11,7 @@ const COUNTED = ["rejected", "rewritten", "excepted", "warned"];
 /** What does not change as long as the rule is the same. */
 export function writtenPart(rule) {
   const { written } = rule;
-  const why = written.why ? [element("p", { class: "why" }, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
+  const why = written.why ? [element("p", {}, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
   return element("div", { class: "written" },
     ...why,
     element("p", { class: "quiet" }, element("bdi", {}, `${visible(written.file)}:${written.line}`),
@@ -32,10 +32,15 @@ export function spokenPart(rule, { now, minutes: span }) {
   return element("div", { class: "spoken" },
     element("h3", {}, "Last hour"),
     element("div", { class: "plot large" }, plot(minutes, { now, span, about: visible(rule.name) })),
-    element("p", { class: "axis", "aria-hidden": "true" }, element("span", {}, `${counted(span, "minute", "minutes")} ago`), element("span", {}, inWords(minutes)), element("span", {}, "now")),
+    axis(`${counted(span, "minute", "minutes")} ago`, inWords(minutes), "now"),
     verdicts(rule),
     applications(rule),
     examples(rule));
+}
+
+/** Beside a drawing that says the same to those who do not see it. */
+function axis(...texts) {
+  return element("p", { class: "axis", "aria-hidden": "true" }, ...texts.map((text) => element("span", {}, text)));
 }
 
 function verdicts({ verdicts, since }) {
@@ -63,6 +68,8 @@ function examples({ examples }) {
     element("span", { class: `verdict ${example.effect}` }, example.effect.replace("_", " ")), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
-    element("p", { class: "quiet" }, [example.reason, `first by ${example.app}`].filter(Boolean).map(visible).join(" · "))));
-  return element("div", {}, element("h3", {}, "What it would have done"), element("ul", { class: "examples" }, ...items));
+    element("p", { class: "quiet" },
+      [example.reason, `first by ${example.app}`].filter(Boolean).map(visible).join(" · "))));
+  const title = element("h3", {}, "What it would have done");
+  return element("div", {}, title, element("ul", { class: "examples" }, ...items));
 }

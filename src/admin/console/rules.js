@@ -61,7 +61,8 @@ function inOrder(found) {
   const places = new Map([...table.tBodies].map((body, place) => [body.dataset.key, place]));
   const place = (rule) => places.get(keyOf(rule)) ?? Infinity;
   const recent = (one, other) => (other.last ?? 0) - (one.last ?? 0) || Number(other.loaded) - Number(one.loaded);
-  return found.toSorted((one, other) => (held && place(one) !== place(other) ? place(one) - place(other) : recent(one, other)));
+  const byPlace = (one, other) => (place(one) === place(other) ? recent(one, other) : place(one) - place(other));
+  return found.toSorted(held ? byPlace : recent);
 }
 
 /** A rule that is no longer loaded is shown if it said something. */
@@ -103,13 +104,18 @@ function keyOf(rule) {
   return `${rule.name} ${rule.fingerprint}`;
 }
 
+/** Options added to commands are too many to be counted one by one. */
+function silence({ pattern, mode }) {
+  return pattern === "defaults" && mode === "enforce" ? "not counted" : "never";
+}
+
 /** A rule's row, and below it, when it is open, all there is to tell. */
 class Row {
   constructor(key, rule) {
     this.seen = "";
     const id = `rule-${(opened += 1)}`;
-    this.button = element("button", { type: "button", class: "rule-name", "aria-expanded": "false", "aria-controls": id },
-      element("bdi", {}, visible(rule.name)));
+    const control = { type: "button", class: "rule-name", "aria-expanded": "false", "aria-controls": id };
+    this.button = element("button", control, element("bdi", {}, visible(rule.name)));
     this.head = element("tr", { class: "rule" });
     this.details = element("tr", { id, class: "details", hidden: "" });
     this.body = element("tbody", {}, this.head, this.details);
@@ -165,14 +171,15 @@ class Row {
 
   cells() {
     const { verdicts, written, last, since } = this.rule;
+    const { now, minutes: span } = this.report;
     const counts = Object.entries(COLUMNS_OF).map(([label, said]) =>
       numberCell(said.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
-    this.last = last === null ? element("span", { class: "quiet" }, "never") : timeElement(last, ago(last));
+    this.last = last === null ? element("span", { class: "quiet" }, silence(written)) : timeElement(last, ago(last));
     return [
       element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode)),
       ...counts,
       element("td", { class: "plot", "data-label": "Last hour" },
-        plot(minutesOf(this.rule), { now: this.report.now, span: this.report.minutes, about: visible(this.rule.name) })),
+        plot(minutesOf(this.rule), { now, span, about: visible(this.rule.name) })),
       element("td", { class: "when", "data-label": "Last spoke" }, this.last),
       element("td", { class: "when", "data-label": "Since" }, timeElement(since, time(since))),
     ];

@@ -41,12 +41,17 @@ function showRuleSet({ set, reloads }) {
 
 function members(members) {
   if (!members.length) {
-    return [element("tr", {}, element("td", { colspan: "3", class: "quiet" }, "No member is known yet; --upstream names where to look."))];
+    const words = "No member is known yet; --upstream names where to look.";
+    return [element("tr", {}, element("td", { colspan: "3", class: "quiet" }, words))];
   }
   return members.map((member) => element("tr", {},
-    element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), ...(member.name === member.address ? [] : [element("span", { class: "quiet" }, ` at ${visible(member.address)}`)])),
+    element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), dialed(member)),
     element("td", { "data-label": "Listener" }, listener(member)),
     element("td", { "data-label": "State" }, ...memberState(member))));
+}
+
+function dialed({ name, address }) {
+  return name === address ? "" : element("span", { class: "quiet" }, ` at ${visible(address)}`);
 }
 
 function listener({ listener, advertised }) {
@@ -68,14 +73,16 @@ export function showHour({ rules, now, minutes: span }) {
 }
 
 function legend({ kind, count }) {
-  return element("span", { class: "legend" }, element("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${number(count)} ${kind}`);
+  const swatch = element("span", { class: `swatch ${kind}`, "aria-hidden": "true" });
+  return element("span", { class: "legend" }, swatch, `${number(count)} ${kind}`);
 }
 
 /** What somebody should look at now; announced once, as long as it stays the same. */
 export function showNotices({ reasons, reloads, set }) {
   const notices = reasons.map(({ code, text }) => ({ key: code, nodes: () => [element("p", {}, visible(text))] }));
   if (reloads.last_error) {
-    const nodes = () => [reloadWords(reloads, set), element("pre", { tabindex: "0" }, visibleLines(reloads.last_error))];
+    const text = visibleLines(reloads.last_error);
+    const nodes = () => [reloadWords(reloads, set), element("pre", { tabindex: "0" }, text)];
     notices.push({ key: `reload ${reloads.tried_at} ${reloads.last_error}`, nodes });
   }
   setNotices(notices);

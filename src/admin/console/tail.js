@@ -118,7 +118,8 @@ function forget(item) {
 }
 
 function missedItem() {
-  const item = element("li", { class: "quiet missed" }, `${counted(missed, "decision was", "decisions were")} left out here`);
+  const words = `${counted(missed, "decision was", "decisions were")} left out here`;
+  const item = element("li", { class: "quiet missed" }, words);
   missed = 0;
   return item;
 }
@@ -144,6 +145,7 @@ function searched({ verdict, namespace, shape, reason, app, users, client }) {
 }
 
 function decisionItem(decision) {
+  const more = `${counted(decision.left_out, "more like it was", "more like it were")} left out before`;
   const many = decision.statements > 1 ? [` × ${number(decision.statements)}`] : [];
   return element("li", { class: `decision ${kindOf(decision.verdict)}` },
     element("p", { class: "line" },
@@ -154,12 +156,13 @@ function decisionItem(decision) {
     element("p", {}, element("code", { class: "shape" }, visible(decision.shape))),
     element("p", { class: "quiet sender" }, ...sender(decision)),
     ...(decision.reason ? [element("p", { class: "reason" }, visible(decision.reason))] : []),
-    ...(decision.left_out ? [element("p", { class: "quiet" }, `${counted(decision.left_out, "more like it was", "more like it were")} left out before`)] : []));
+    ...(decision.left_out ? [element("p", { class: "quiet" }, more)] : []));
 }
 
 function sender({ app, users, client, connection }) {
   const named = (label, text) => (text ? [`${label} `, element("bdi", {}, visible(text)), " · "] : []);
-  return [...named("app", app), ...named("user", users?.join(", ")), `${visible(client)} · connection ${number(connection)}`];
+  const from = `${visible(client)} · connection ${number(connection)}`;
+  return [...named("app", app), ...named("user", users?.join(", ")), from];
 }
 
 function tellNews() {
