@@ -27,11 +27,8 @@ impl Wake for Alarm {
 }
 
 /// Lets futures doze, one after the other.
-#[derive(Debug)]
-pub(super) struct Dozer {
-    alarm: Arc<Alarm>,
-    waker: Waker,
-}
+#[derive(Debug, Default)]
+pub(super) struct Dozer(Arc<Alarm>);
 
 /// See [`Dozer::doze`].
 #[derive(Debug)]
@@ -41,14 +38,9 @@ pub(super) struct Dozing<'d, F> {
 }
 
 impl Dozer {
-    pub(super) fn new() -> Self {
-        let alarm = Arc::<Alarm>::default();
-        Self { waker: alarm.clone().into(), alarm }
-    }
-
     /// The same as `future`, which is polled the first time and then whenever it has woken its task.
     pub(super) fn doze<F: Future + Unpin>(&self, future: F) -> Dozing<'_, F> {
-        self.alarm.rung.store(true, Ordering::Relaxed);
+        self.0.rung.store(true, Ordering::Relaxed);
         Dozing { dozer: self, future }
     }
 }
@@ -57,13 +49,14 @@ impl<F: Future + Unpin> Future for Dozing<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let dozer = self.dozer;
+        let Dozer(alarm) = self.dozer;
         // Before the look: an alarm that rings in between wakes the task once more.
-        dozer.alarm.task.register(cx.waker());
-        if !dozer.alarm.rung.swap(false, Ordering::Acquire) {
+        alarm.task.register(cx.waker());
+        if !alarm.rung.swap(false, Ordering::Acquire) {
             return Poll::Pending;
         }
-        Pin::new(&mut self.future).poll(&mut Context::from_waker(&dozer.waker))
+        let waker = Waker::from(alarm.clone());
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
 }
 
@@ -76,7 +69,7 @@ mod tests {
 
     #[test]
     fn it_is_polled_at_first_and_when_it_has_asked() {
-        let (dozer, polls, asked) = (Dozer::new(), Cell::new(0), RefCell::new(None::<Waker>));
+        let (dozer, polls, asked) = (Dozer::default(), Cell::new(0), RefCell::new(None::<Waker>));
         let mut dozing = dozer.doze(poll_fn(|cx| {
             polls.set(polls.get() + 1);
             *asked.borrow_mut() = Some(cx.waker().clone());
@@ -92,7 +85,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_wakes_it_wakes_the_task() {
-        let dozer = Dozer::new();
+        let dozer = Dozer::default();
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move { sender.send(7) });
         let dozing = dozer.doze(receiver);

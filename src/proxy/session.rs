@@ -56,7 +56,7 @@ where
     let mut told = Closing::Open;
     // What the connection had done when it was last asked whether it is quiet.
     let mut seen = Activity::default();
-    let dozer = Dozer::new();
+    let dozer = Dozer::default();
     let end = loop {
         let event = {
             let interruption = pin!(interruption(&mut closing, told, relay.draining, &mut patience));
