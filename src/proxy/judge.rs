@@ -15,11 +15,11 @@ use super::outbox::{poll_read, with_read_buffer};
 use super::owed::more_to_come;
 use super::policy::{Policy, Steps};
 use super::relay::{Relay, pack, unpack};
-use super::splitter::{Class, Part, Splitter};
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{Admission, Input, Now, Refusal, Step, read_users, users_question};
 use crate::wire::compressed::{Compressor, inner_op_code};
+use crate::wire::splitter::{Class, Part, Splitter};
 use crate::wire::{Header, OpCode};
 
 impl<C, U, P> Relay<C, U, P>
@@ -144,7 +144,7 @@ where
         let asked = self.door.meter.now();
         let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
         self.to_upstream.push(message);
-        let mut replies = Splitter::new();
+        let mut replies = Splitter::default();
         let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
         self.waited += self.door.meter.since(asked);
         let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;

@@ -135,11 +135,12 @@ impl Drop for Admission {
     }
 }
 
-/// What a connection did since it was last asked. Two flags instead of a clock that every message would read.
+/// What a connection has done so far. A count instead of a clock that every message would read: who looks again and
+/// finds the same count knows that nothing happened meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Activity {
-    /// Bytes came, from either side.
-    pub(super) moved: bool,
+    /// Goes up when bytes come, from either side; wraps.
+    pub(super) moves: u32,
     /// A whole message has come from the client, ever.
     pub(super) heard: bool,
 }
@@ -153,7 +154,9 @@ pub(super) struct Patience {
     idle: Option<Duration>,
     /// `None`: there is nothing to wait for any more.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the connection was idle the last time.
+    /// What the connection had done at the last look.
+    seen: Activity,
+    /// Whether the connection was idle then.
     was_idle: bool,
 }
 
@@ -163,7 +166,8 @@ impl Patience {
         let (handshake, idle) = (settings.handshake_timeout, settings.idle_timeout);
         let deadline = arrived + handshake;
         let first_look = idle.map_or(deadline, |limit| deadline.min(Instant::now() + limit / 2));
-        Self { handshake, deadline, idle, timer: Some(Box::pin(sleep_until(first_look))), was_idle: false }
+        let timer = Some(Box::pin(sleep_until(first_look)));
+        Self { handshake, deadline, idle, timer, seen: Activity::default(), was_idle: false }
     }
 
     /// Ready when [`Self::judge`] is to be asked.
@@ -184,7 +188,7 @@ impl Patience {
             self.timer = Some(Box::pin(sleep_until(self.deadline)));
             return if Instant::now() < self.deadline { Ok(()) } else { Err(End::Unheard(self.handshake)) };
         }
-        let idle = !activity.moved && !busy;
+        let idle = activity == std::mem::replace(&mut self.seen, activity) && !busy;
         match self.idle {
             Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
             limit => self.timer = limit.map(|limit| Box::pin(sleep(limit / 2))),
@@ -231,17 +235,16 @@ mod tests {
     async fn who_is_silent_is_let_go_and_who_waits_is_not() {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
         let silent = Activity::default();
-        let heard = Activity { heard: true, moved: false };
-        let moved = Activity { moved: true, ..heard };
+        let at = |moves| Activity { moves, heard: true };
         let new = || Patience::new(&settings, Instant::now());
         assert!(new().judge(silent, false).is_ok());
         let long_ago = Instant::now().checked_sub(settings.handshake_timeout).unwrap();
         assert!(matches!(Patience::new(&settings, long_ago).judge(silent, false), Err(End::Unheard(_))));
         for (looks, kept) in [
-            (&[(moved, false), (heard, false), (heard, false)][..], false),
-            (&[(moved, false), (heard, false), (moved, false), (heard, false)], true),
-            (&[(moved, false), (heard, true), (heard, true), (heard, true)], true),
-            (&[(moved, false), (heard, true), (heard, false), (heard, false)], false),
+            (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
+            (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
+            (&[(at(1), false), (at(1), true), (at(1), true), (at(1), true)], true),
+            (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
             let mut patience = new();
             let ends: Vec<bool> =

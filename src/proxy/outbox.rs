@@ -1,7 +1,7 @@
 //! Bytes on their way out: written at once where the socket takes them, kept only where it does not.
 //!
 //! Reading goes through one buffer per thread, lent for the length of one poll, so that a connection on
-//! which nothing happens holds none. No frames here; see [`super::splitter`].
+//! which nothing happens holds none. No frames here; see [`crate::wire::splitter`].
 
 use std::cell::RefCell;
 use std::io;

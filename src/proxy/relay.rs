@@ -26,12 +26,12 @@ use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
-use super::splitter::{Part, Splitter};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
+use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
 
 /// Replies owed at which the client is not read on: an upstream that takes requests without answering must
@@ -48,11 +48,14 @@ pub(super) enum Event {
     Stands,
 }
 
-/// Whether a step moved anything. `Idle` means that the task is registered to be woken.
+/// What became of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Moved,
+    /// There is nothing to do, and the task is registered to be woken when there is.
     Idle,
+    /// There is nothing to do before replies have moved.
+    Waits,
 }
 
 /// Both sockets and what is under way between them.
@@ -68,7 +71,7 @@ pub(super) struct Relay<C, U, P> {
     /// Stop between two messages: another process goes on.
     pub(super) passing: bool,
     retirement: Retirement,
-    activity: Activity,
+    pub(super) activity: Activity,
     /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
     /// Its last hello may be answered more than once.
@@ -76,8 +79,6 @@ pub(super) struct Relay<C, U, P> {
     /// The client has said hello, and anything else.
     greeted: bool,
     conversed: bool,
-    /// Something moved since [`is_quiet`](Self::is_quiet) was last asked.
-    stirred: bool,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
@@ -114,12 +115,11 @@ where
             streams: false,
             greeted: false,
             conversed: false,
-            stirred: false,
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
             door,
-            requests: Splitter::new(),
-            replies: Splitter::new(),
+            requests: Splitter::default(),
+            replies: Splitter::default(),
             to_upstream: Outbox::default(),
             to_client: Outbox::default(),
             owed: OwedReplies::default(),
@@ -132,14 +132,15 @@ where
 
     /// Moves bytes until neither side has any, or something comes up.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        let (mut requests, mut replies) = (Progress::Moved, Progress::Moved);
         loop {
-            // One step each in turn, so that a busy direction does not use up the task's budget alone.
-            let steps = self.step_requests(cx).and_then(|requests| Ok((requests, self.step_replies(cx)?)));
-            let idle = match steps {
-                Ok(steps) => steps == (Progress::Idle, Progress::Idle),
-                Err(end) => return Poll::Ready(Event::End(end)),
-            };
-            self.activity.moved |= !idle;
+            if let Err(end) = self.step(cx, &mut requests, &mut replies) {
+                return Poll::Ready(Event::End(end));
+            }
+            let idle = requests != Progress::Moved && replies != Progress::Moved;
+            if !idle {
+                self.activity.moves = self.activity.moves.wrapping_add(1);
+            }
             self.note_bustle(!idle);
             if self.is_settled()
                 && let Some(frame) = self.judged.take()
@@ -157,8 +158,19 @@ where
             if idle {
                 return Poll::Pending;
             }
-            self.stirred = true;
         }
+    }
+
+    /// One step each in turn, so that a busy direction does not use up the task's budget alone. Who is idle will be
+    /// woken, and does not look again before.
+    fn step(&mut self, cx: &mut Context<'_>, requests: &mut Progress, replies: &mut Progress) -> Result<(), End> {
+        if *requests != Progress::Idle {
+            *requests = self.step_requests(cx)?;
+        }
+        if *replies != Progress::Idle {
+            *replies = self.step_replies(cx)?;
+        }
+        Ok(())
     }
 
     /// Moves the replies still owed to a client that has said its last word.
@@ -174,16 +186,9 @@ where
         }
     }
 
-    /// What happened since the last call, and whether the client waits for something.
-    pub(super) fn take_activity(&mut self) -> (Activity, bool) {
-        let activity = self.activity;
-        self.activity.moved = false;
-        (activity, !self.is_settled() || self.judged.is_some())
-    }
-
-    /// Nothing is under way, and nothing was since this was last asked.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        !std::mem::take(&mut self.stirred) && self.is_idle()
+    /// Whether the client waits for something.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.is_settled() || self.judged.is_some()
     }
 
     /// Every reply owed has gone to the client.
@@ -193,7 +198,7 @@ where
 
     /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
     /// never ends by itself.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         (self.owed.is_empty() || self.watched && self.owed.only_hellos()) && self.stands()
     }
 
@@ -205,7 +210,7 @@ where
             return self.read_ahead(cx);
         }
         if self.owed.len() >= MAX_OWED {
-            return Ok(Progress::Idle);
+            return Ok(Progress::Waits);
         }
         if !self.unread.is_empty() {
             return self.take_up_unread(cx);
@@ -244,7 +249,7 @@ where
     /// that sends on and on is noticed later, when its messages' turn has come.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
         if self.unread.len() - self.unread_at >= READ_LENGTH {
-            return Ok(Progress::Idle);
+            return Ok(Progress::Waits);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
             Poll::Pending => Ok(Progress::Idle),

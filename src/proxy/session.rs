@@ -1,6 +1,7 @@
 //! The life of one client connection, from the first byte to a bounded goodbye.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -8,8 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::door::Closing;
+use super::doze::Dozer;
 use super::end::End;
-use super::limits::Patience;
+use super::limits::{Activity, Patience};
 use super::policy::Policy;
 use super::relay::{Event, Relay};
 use crate::audit::one_line;
@@ -30,6 +32,15 @@ pub(super) enum Parting {
     Standing,
 }
 
+/// Why a relay is looked at though nothing came for it.
+enum Interruption {
+    /// The listener's word; `None`: it is gone.
+    Heard(Option<Closing>),
+    /// A draining connection may have been quiet for long enough.
+    Quiet,
+    OutOfPatience,
+}
+
 /// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
 /// nothing is under way for a while.
 pub(super) async fn run<C, U, P>(
@@ -43,11 +54,28 @@ where
     P: Policy,
 {
     let mut told = Closing::Open;
+    // What the connection had done when it was last asked whether it is quiet.
+    let mut seen = Activity::default();
+    let dozer = Dozer::default();
     let end = loop {
-        let event = tokio::select! {
-            biased;
-            event = poll_fn(|cx| relay.poll(cx)) => event,
-            word = hear(&mut closing, told), if told < Closing::Now => {
+        let event = {
+            let interruption = pin!(interruption(&mut closing, told, relay.draining, &mut patience));
+            tokio::select! {
+                biased;
+                event = poll_fn(|cx| relay.poll(cx)) => Ok(event),
+                interruption = dozer.doze(interruption) => Err(interruption),
+            }
+        };
+        match event {
+            Ok(Event::End(end)) => break end,
+            Ok(Event::Stands) => return Parting::Standing,
+            // Boxed: most sessions never judge, and their task should not be as large as a plan's.
+            Ok(Event::Judge(frame)) => {
+                if let Err(end) = Box::pin(relay.judge(frame)).await {
+                    break end;
+                }
+            }
+            Err(Interruption::Heard(word)) => {
                 // Whose listener is gone hears nothing more.
                 told = word.unwrap_or(Closing::Now);
                 relay.passing = told == Closing::Pass;
@@ -57,27 +85,11 @@ where
                     Some(Closing::WhenIdle) | None => relay.draining = true,
                     Some(Closing::Now) => break End::Drained,
                 }
-                continue;
             }
-            // Boxed: most sessions never drain.
-            () = async { Box::pin(sleep(QUIET)).await }, if relay.draining => match relay.is_quiet() {
-                true => break End::Drained,
-                false => continue,
-            },
-            () = patience.run_out() => {
-                let (activity, busy) = relay.take_activity();
-                match patience.judge(activity, busy) {
-                    Ok(()) => continue,
-                    Err(end) => break end,
-                }
-            }
-        };
-        match event {
-            Event::End(end) => break end,
-            Event::Stands => return Parting::Standing,
-            // Boxed: most sessions never judge, and their task should not be as large as a plan's.
-            Event::Judge(frame) => {
-                if let Err(end) = Box::pin(relay.judge(frame)).await {
+            Err(Interruption::Quiet) if relay.is_idle() && relay.activity == seen => break End::Drained,
+            Err(Interruption::Quiet) => seen = relay.activity,
+            Err(Interruption::OutOfPatience) => {
+                if let Err(end) = patience.judge(relay.activity, relay.is_busy()) {
                     break end;
                 }
             }
@@ -98,6 +110,22 @@ fn log(end: &End, session: &Session) {
         tracing::warn!(client, connection, app, "connection closed: {end_text}");
     } else {
         tracing::debug!(client, connection, app, "connection closed: {end_text}");
+    }
+}
+
+/// Waits for what may end the session beside its relay.
+async fn interruption(
+    closing: &mut watch::Receiver<Closing>,
+    told: Closing,
+    draining: bool,
+    patience: &mut Patience,
+) -> Interruption {
+    tokio::select! {
+        biased;
+        heard = hear(closing, told), if told < Closing::Now => Interruption::Heard(heard),
+        // Boxed: most sessions never drain.
+        () = async { Box::pin(sleep(QUIET)).await }, if draining => Interruption::Quiet,
+        () = patience.run_out() => Interruption::OutOfPatience,
     }
 }
 

@@ -7,12 +7,12 @@ use super::end::{ClientFault, UpstreamFault};
 use super::meter::Meter;
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
-use super::splitter::Class;
 use super::transactions::Transactions;
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::{Session, Triage};
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
+use crate::wire::splitter::Class;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
 /// Bytes of a hello or of its reply; real ones have a few thousand.

@@ -2,13 +2,15 @@
 //!
 //! nom parses whole frames into borrowed slices; nothing here owns a socket, knows a policy or looks
 //! inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
-//! and [`op_query`] take frames apart and put them together, [`compressed`] unpacks and packs them.
+//! and [`op_query`] take frames apart and put them together, [`compressed`] unpacks and packs them, [`splitter`]
+//! finds them in a stream.
 //! Next floor: [`crate::document`].
 
 pub mod compressed;
 pub mod header;
 pub mod op_msg;
 pub mod op_query;
+pub mod splitter;
 
 pub use header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH, OpCode};
 

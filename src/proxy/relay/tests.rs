@@ -389,7 +389,7 @@ async fn an_idle_session_is_small() {
     let mut relay = relay(stream().await, stream().await, None);
     let relay_size = size_of_val(&relay);
     let size = relay_size + size_of_val(&session::run(&mut relay, receiver, patience()));
-    assert!(size < 1152, "a session's task has {size} bytes");
+    assert!(size <= 1216, "a session's task has {size} bytes");
 }
 
 #[tokio::test]

@@ -2,13 +2,13 @@
 //! whole first. Both directions of a relay use it; it owns no socket and knows no command.
 //!
 //! Nothing is copied but a frame that is not here far enough to be told apart, and one that must be whole.
-//! Memory follows the bytes that came, never the length a header claims. Next: [`super::relay`].
+//! Memory follows the bytes that came, never the length a header claims. Next: the relay in `proxy`.
 
-use crate::wire::{HEADER_LENGTH, Header, WireError};
+use super::{HEADER_LENGTH, Header, WireError};
 
 /// What the first bytes of a frame ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class<K> {
+pub enum Class<K> {
     /// Cannot be told before more of the frame is here.
     More,
     /// It goes through as it comes.
@@ -19,7 +19,7 @@ pub(super) enum Class<K> {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part<K> {
+pub enum Part<K> {
     /// What was taken from the input goes through.
     Stream,
     /// These bytes were kept back and go through now, before what follows.
@@ -32,7 +32,7 @@ pub(super) enum Part<K> {
 
 /// Where a stream stands between its frames.
 #[derive(Debug)]
-pub(super) struct Splitter<K> {
+pub struct Splitter<K> {
     /// Bytes of the current frame that still stream through. Zero while `held` is not empty.
     streaming: usize,
     /// What `held` is collected for, once that is known.
@@ -41,13 +41,16 @@ pub(super) struct Splitter<K> {
     held: Vec<u8>,
 }
 
-impl<K: Copy> Splitter<K> {
-    pub(super) fn new() -> Self {
+/// Before the first frame.
+impl<K> Default for Splitter<K> {
+    fn default() -> Self {
         Self { streaming: 0, collecting: None, held: Vec::new() }
     }
+}
 
+impl<K: Copy> Splitter<K> {
     /// Whether the stream stands between two frames.
-    pub(super) fn between_frames(&self) -> bool {
+    pub fn between_frames(&self) -> bool {
         self.streaming == 0 && self.held.is_empty()
     }
 
@@ -57,7 +60,7 @@ impl<K: Copy> Splitter<K> {
     ///
     /// # Errors
     /// [`WireError::BadLength`] as `E`, and whatever `classify` refuses: the stream cannot be followed on.
-    pub(super) fn next<E: From<WireError>>(
+    pub fn next<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
         classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
@@ -175,7 +178,7 @@ mod tests {
 
     /// What went through, and what came whole, in order.
     fn run(pieces: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
-        let mut splitter = Splitter::new();
+        let mut splitter = Splitter::default();
         let (mut through, mut whole) = (Vec::new(), Vec::new());
         for piece in pieces {
             let mut rest = *piece;
@@ -212,7 +215,7 @@ mod tests {
     fn memory_follows_the_bytes_and_not_the_claimed_length() {
         let mut claimed = frame(1, b"whole");
         claimed[..4].copy_from_slice(&(MAX_MESSAGE_LENGTH as u32).to_le_bytes());
-        let mut splitter = Splitter::new();
+        let mut splitter = Splitter::default();
         assert_eq!(splitter.next(&mut &claimed[..], classify), Ok(Part::Starved));
         assert!(splitter.held.capacity() < 1024);
     }
@@ -222,7 +225,7 @@ mod tests {
         for length in [0u32, 15, 48_000_001, u32::MAX] {
             let mut bad = frame(1, b"s");
             bad[..4].copy_from_slice(&length.to_le_bytes());
-            let mut splitter = Splitter::new();
+            let mut splitter = Splitter::default();
             assert!(splitter.next(&mut &bad[..], classify).is_err());
         }
     }
