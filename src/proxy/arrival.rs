@@ -24,6 +24,7 @@ use super::socket::{self, Stream};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
 use super::upstream::{Address, Upstream};
+use super::workers::{Seat, Workers};
 use crate::engine::{OwnSession, Session};
 
 /// Clients that are told at the same time why they are refused; more are closed without a word.
@@ -45,6 +46,13 @@ pub(super) struct Reception {
     pub(super) unreachable: Throttle,
 }
 
+/// Where clients go. Sessions do not hold it, so that the threads end with the listeners.
+#[derive(Debug, Clone)]
+pub(super) struct Lobby {
+    pub(super) reception: Arc<Reception>,
+    pub(super) workers: Arc<Workers>,
+}
+
 /// What a session is made of: both ends of its relay, and whom the client was paired with.
 struct Paired {
     client: Stream,
@@ -54,14 +62,41 @@ struct Paired {
     way: Way,
 }
 
-/// One client, to the end of its connection; `alive` is held until then.
-pub(super) async fn receive<P: Policy>(
-    client: TcpStream,
+impl Lobby {
+    /// Gives an accepted client to one of the threads; `alive` is held until its connection ends.
+    pub(super) fn admit<P: Policy>(&self, client: TcpStream, peer: SocketAddr, door: &Arc<Door<P>>, alive: &Alive) {
+        // The runtime that accepted it lets go; that of the thread takes over.
+        match client.into_std() {
+            Ok(client) => {
+                let (door, reception, alive) = (door.clone(), self.reception.clone(), alive.clone());
+                self.workers.adopt(|seat| receive(client, peer, door, reception, (alive, seat)));
+            }
+            Err(error) => self.reception.log(peer, &error),
+        }
+    }
+
+    /// Gives the rest of a connection that another process began to one of the threads.
+    pub(super) fn resume<P: Policy>(
+        &self,
+        connection: PassedConnection,
+        door: Arc<Door<P>>,
+        closing: watch::Receiver<Closing>,
+        alive: Alive,
+    ) {
+        let reception = self.reception.clone();
+        self.workers.adopt(|seat| resume(connection, door, closing, reception, (alive, seat)));
+    }
+}
+
+/// One client, to the end of its connection; `held` is held until then.
+async fn receive<P: Policy>(
+    client: std::net::TcpStream,
     peer: SocketAddr,
     door: Arc<Door<P>>,
     reception: Arc<Reception>,
-    alive: Alive,
+    held: (Alive, Seat),
 ) {
+    let Ok(client) = TcpStream::from_std(client) else { return };
     let arrived = Instant::now();
     let admission = match reception.limits.admit(peer.ip()) {
         Ok(admission) => admission,
@@ -85,16 +120,16 @@ pub(super) async fn receive<P: Policy>(
         let parting = session::run(&mut relay, way.closing, patience).await;
         leave(relay, parting, way.dial);
     }
-    drop((admission, alive));
+    drop((admission, held));
 }
 
 /// The rest of a connection that another process began.
-pub(super) async fn resume<P: Policy>(
+async fn resume<P: Policy>(
     connection: PassedConnection,
     door: Arc<Door<P>>,
     closing: watch::Receiver<Closing>,
     reception: Arc<Reception>,
-    alive: Alive,
+    held: (Alive, Seat),
 ) {
     let PassedConnection { client, upstream, memo } = connection;
     let (Ok(local), Ok(peer)) = (client.local_addr(), client.peer_addr()) else { return };
@@ -106,7 +141,7 @@ pub(super) async fn resume<P: Policy>(
     relay.session.connection = connection;
     let parting = session::run(&mut relay, closing, patience).await;
     leave(relay, parting, memo.server);
-    drop((admission, alive));
+    drop((admission, held));
 }
 
 /// Hands a relay that stands to the next process; `server` is whom its client was paired with.

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::arrival::{self, Reception};
+use super::arrival::Lobby;
 use super::board::{Board, MemberStatus};
 use super::door::{Behind, Closing, Door, QUERIES};
 use super::hand_over::PassedConnection;
@@ -40,7 +40,7 @@ pub(super) struct Deployment<P> {
     membership: Membership,
     /// The query listener's; those of members are made from it.
     door: Arc<Door<P>>,
-    reception: Arc<Reception>,
+    lobby: Lobby,
     open: HashMap<usize, Open<P>>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
@@ -77,7 +77,7 @@ impl<P: Policy> Deployment<P> {
         config: &Config,
         membership: Membership,
         door: Door<P>,
-        reception: Arc<Reception>,
+        lobby: Lobby,
         queries: Arc<Queries>,
         board: Arc<Board>,
         mut passed: Passed,
@@ -86,7 +86,7 @@ impl<P: Policy> Deployment<P> {
             placement: config.placement.clone(),
             membership,
             door: Arc::new(door),
-            reception,
+            lobby,
             open: HashMap::new(),
             queries,
             query_socket: None,
@@ -118,7 +118,7 @@ impl<P: Policy> Deployment<P> {
     }
 
     pub(super) fn upstream(&self) -> Arc<Upstream> {
-        self.reception.upstream.clone()
+        self.lobby.reception.upstream.clone()
     }
 
     /// Starts to accept, everywhere.
@@ -128,7 +128,7 @@ impl<P: Policy> Deployment<P> {
             self.accept_at(place, alive);
         }
         if let Some(socket) = &self.query_socket {
-            self.accepting.push(Accepting::start(socket.clone(), self.door.clone(), self.reception.clone(), alive));
+            self.accepting.push(Accepting::start(socket.clone(), self.door.clone(), self.lobby.clone(), alive));
         }
     }
 
@@ -177,7 +177,7 @@ impl<P: Policy> Deployment<P> {
 
     /// Whether another process can go on with the connections; what is left of TLS without its session is of no use.
     pub(super) fn can_pass_connections(&self) -> bool {
-        self.reception.tls.is_none() && self.reception.upstream.tls.is_none()
+        self.lobby.reception.tls.is_none() && self.lobby.reception.upstream.tls.is_none()
     }
 
     /// Goes on with a connection of the process before this one. It closes where it would not be made any more.
@@ -192,10 +192,7 @@ impl<P: Policy> Deployment<P> {
             None => None,
         };
         match door {
-            Some((door, closing)) => {
-                let reception = self.reception.clone();
-                tokio::spawn(arrival::resume(connection, door, closing, reception, alive.clone()));
-            }
+            Some((door, closing)) => self.lobby.resume(connection, door, closing, alive.clone()),
             None => {
                 tracing::warn!("a connection to {purpose} of the process before is closed: it has no listener here")
             }
@@ -280,7 +277,7 @@ impl<P: Policy> Deployment<P> {
     fn accept_at(&mut self, place: usize, alive: &Alive) {
         if let Some(open) = self.open.get_mut(&place) {
             let (socket, door) = (open.socket.clone(), open.door.clone());
-            open.accepting = Some(Accepting::start(socket, door, self.reception.clone(), alive));
+            open.accepting = Some(Accepting::start(socket, door, self.lobby.clone(), alive));
         }
     }
 
@@ -318,14 +315,9 @@ impl<P: Policy> Deployment<P> {
 }
 
 impl Accepting {
-    fn start<P: Policy>(
-        socket: Arc<TcpListener>,
-        door: Arc<Door<P>>,
-        reception: Arc<Reception>,
-        alive: &Alive,
-    ) -> Self {
+    fn start<P: Policy>(socket: Arc<TcpListener>, door: Arc<Door<P>>, lobby: Lobby, alive: &Alive) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(accept(socket, door, reception, alive.clone(), stopped));
+        let task = tokio::spawn(accept(socket, door, lobby, alive.clone(), stopped));
         Self { stop, task }
     }
 

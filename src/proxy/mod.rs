@@ -40,6 +40,7 @@ mod tls;
 mod topology;
 mod transactions;
 mod upstream;
+mod workers;
 
 pub use board::{MemberStatus, Phase};
 pub use census::ConnectionCounts;

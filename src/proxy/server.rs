@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::arrival::{self, Reception};
+use super::arrival::{Lobby, Reception};
 use super::board::{Board, Phase};
 use super::deployment::{Alive, Deployment, Placement};
 use super::door::{Behind, Closing, Door};
@@ -37,6 +37,7 @@ use super::tls::ListenerTls;
 use super::topology::Topology;
 use super::transactions::Transactions;
 use super::upstream::Upstream;
+use super::workers::Workers;
 use crate::service::Service;
 
 /// Pause after an accept that failed: out of file descriptors is not mended by trying at once.
@@ -89,6 +90,8 @@ pub enum StartError {
     HandOver { path: PathBuf, error: io::Error },
     #[error("a socket that was passed by the environment (LISTEN_FDS) cannot be used: {0}")]
     Passed(io::Error),
+    #[error("cannot start the threads for connections: {0}")]
+    Threads(io::Error),
 }
 
 impl<P: Policy> Proxy<P> {
@@ -131,8 +134,9 @@ impl<P: Policy> Proxy<P> {
         let board = Arc::<Board>::default();
         let upstream = Arc::new(config.upstream.clone());
         let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits.clone()));
+        let lobby = Lobby { reception, workers: Arc::new(Workers::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;
-        let deployment = Deployment::open(&config, membership, door, reception, queries, board.clone(), sockets)?;
+        let deployment = Deployment::open(&config, membership, door, lobby, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
         let observer = Observer { observations, rules, board, limits, census, meter, service, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
@@ -292,7 +296,7 @@ async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>
 pub(super) async fn accept<P: Policy>(
     listener: Arc<TcpListener>,
     door: Arc<Door<P>>,
-    reception: Arc<Reception>,
+    lobby: Lobby,
     alive: Alive,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -304,9 +308,7 @@ pub(super) async fn accept<P: Policy>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, peer)) => {
-                tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), alive.clone()));
-            }
+            Ok((client, peer)) => lobby.admit(client, peer, &door, &alive),
             Err(error) => {
                 if let Some(left_out) = failed.line() {
                     tracing::warn!(left_out, "cannot accept a connection, clients wait: {error}");
@@ -316,6 +318,6 @@ pub(super) async fn accept<P: Policy>(
         }
     }
     while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
-        tokio::spawn(arrival::receive(client, peer, door.clone(), reception.clone(), alive.clone()));
+        lobby.admit(client, peer, &door, &alive);
     }
 }
