@@ -125,6 +125,7 @@ pub struct Command<'a> {
     pub target: Value<'a>,
     /// `$db`.
     pub database: &'a str,
+    session: SessionFields<'a>,
 }
 
 impl<'a> Command<'a> {
@@ -138,11 +139,22 @@ impl<'a> Command<'a> {
         let first = body.first().ok_or(CommandError::NoCommand)?;
         let name = std::str::from_utf8(first.key)
             .map_err(|_| CommandError::WrongType { place: BODY, field: "command name" })?;
-        let database = match body.get("$db") {
-            Some(value) => value.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?,
-            None => return Err(CommandError::Missing { place: BODY, field: "$db" }),
-        };
-        Ok(Self { message, body, name, target: first.value, database })
+        let (database, session) = read_envelope(body);
+        let database = database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
+        let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
+        Ok(Self { message, body, name, target: first.value, database, session })
+    }
+
+    /// The command of this body, as if it had come by itself in the same message. `body` has no field twice.
+    /// `None`: it is empty, or its name is no text.
+    pub fn nested(&self, body: Document<'a>) -> Option<Self> {
+        let first = body.first()?;
+        let name = std::str::from_utf8(first.key).ok()?;
+        let (database, session) = read_envelope(body);
+        let database = database.and_then(Value::as_str).unwrap_or(self.database);
+        let mut message = self.message.clone();
+        message.sequences.clear();
+        Some(Self { message, body, name, target: first.value, database, session })
     }
 
     /// The collection a command names by its first value.
@@ -159,17 +171,29 @@ impl<'a> Command<'a> {
 
     /// What the session fields say (driver specifications "Sessions", "Transactions", "Retryable Writes").
     pub fn session(&self) -> SessionFields<'a> {
-        SessionFields {
-            lsid: self.body.get("lsid"),
-            txn_number: self.body.get("txnNumber"),
-            in_transaction: self.body.get("autocommit").and_then(Value::as_bool) == Some(false),
-            starts_transaction: self.body.get("startTransaction").and_then(Value::as_bool) == Some(true),
-        }
+        self.session
     }
 }
 
+/// `$db` and the session fields, which drivers put behind every command: one walk finds them all.
+fn read_envelope(body: Document<'_>) -> (Option<Value<'_>>, SessionFields<'_>) {
+    let mut database = None;
+    let mut session = SessionFields::default();
+    for Element { key, value } in body.elements() {
+        match key {
+            b"$db" => database = Some(value),
+            b"lsid" => session.lsid = Some(value),
+            b"txnNumber" => session.txn_number = Some(value),
+            b"autocommit" => session.in_transaction = value.as_bool() == Some(false),
+            b"startTransaction" => session.starts_transaction = value.as_bool() == Some(true),
+            _ => {}
+        }
+    }
+    (database, session)
+}
+
 /// The session part of a command.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct SessionFields<'a> {
     pub lsid: Option<Value<'a>>,
     pub txn_number: Option<Value<'a>>,

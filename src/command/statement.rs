@@ -13,6 +13,8 @@ pub struct Statement<'a> {
     form: Form,
     /// The statement as it came; for findAndModify the whole command body.
     source: Document<'a>,
+    /// Whether it came as an upsert.
+    source_upserts: bool,
 }
 
 /// The kinds of statements that rules tell apart before they look inside.
@@ -87,7 +89,8 @@ impl<'a> Statement<'a> {
             Form::FindAndModify => (update(form, source)?, 0),
             Form::BulkWrite => bulk_operation(source)?,
         };
-        Ok(Self { operation, namespace, form, source })
+        let source_upserts = matches!(&operation, Operation::Update(Update { upsert: true, .. }));
+        Ok(Self { operation, namespace, form, source, source_upserts })
     }
 
     pub fn is_rewritten(&self) -> bool {
@@ -97,14 +100,14 @@ impl<'a> Statement<'a> {
             Operation::Update(update) => {
                 update.filter.is_rewritten()
                     || update.modification.is_rewritten()
-                    || self.source.get("upsert").and_then(Value::as_flag).unwrap_or(false) != update.upsert
+                    || self.source_upserts != update.upsert
             }
         }
     }
 
     /// The same statement with another operation.
     pub fn with(&self, operation: Operation<'a>) -> Self {
-        Self { operation, namespace: self.namespace, form: self.form, source: self.source }
+        Self { operation, ..*self }
     }
 
     pub fn is_upsert(&self) -> bool {
@@ -282,23 +285,28 @@ fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
         }
         _ => flag(source, names.place, "multi")?,
     };
-    Ok(Operation::Delete(Delete { filter: filter(form, source)?, multi }))
+    Ok(Operation::Delete(Delete { filter: filter(form, source.get(names.filter))?, multi }))
 }
 
 fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
-    let names = form.names();
     check_fields(form, source)?;
-    let modification = source
-        .get(names.update)
-        .ok_or(CommandError::Missing { place: names.place, field: names.update })
-        .and_then(|value| read_modification(form, value))?;
-    Ok(Operation::Update(Update {
-        filter: filter(form, source)?,
-        modification,
-        upsert: flag(source, names.place, "upsert")?,
-        multi: flag(source, names.place, "multi")?,
-        array_filters: source.get("arrayFilters").is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty())),
-    }))
+    let names = form.names();
+    let (mut change, mut selection) = (None, None);
+    let (mut upsert, mut multi, mut array_filters) = (false, false, false);
+    for Element { key, value } in source.elements() {
+        let flag = |field| value.as_flag().ok_or(CommandError::WrongType { place: names.place, field });
+        match key {
+            b"upsert" => upsert = flag("upsert")?,
+            b"multi" => multi = flag("multi")?,
+            b"arrayFilters" => array_filters = value.as_array().is_none_or(|filters| !filters.is_empty()),
+            key if key == names.update.as_bytes() => change = Some(value),
+            key if key == names.filter.as_bytes() => selection = Some(value),
+            _ => {}
+        }
+    }
+    let change = change.ok_or(CommandError::Missing { place: names.place, field: names.update })?;
+    let modification = read_modification(form, change)?;
+    Ok(Operation::Update(Update { filter: filter(form, selection)?, modification, upsert, multi, array_filters }))
 }
 
 fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a>, CommandError> {
@@ -313,11 +321,13 @@ fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a
     Ok(Modification::Operators(document.into()))
 }
 
-fn filter<'a>(form: Form, source: Document<'a>) -> Result<CowDocument<'a>, CommandError> {
+fn filter(form: Form, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {
     let names = form.names();
-    let wrong = CommandError::WrongType { place: names.place, field: names.filter };
-    match source.get(names.filter) {
-        Some(value) => Ok(value.as_document().ok_or(wrong)?.into()),
+    match value {
+        Some(value) => {
+            let wrong = CommandError::WrongType { place: names.place, field: names.filter };
+            Ok(value.as_document().ok_or(wrong)?.into())
+        }
         // findAndModify may leave the query out; an element of a batch may not.
         None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
         None => Err(CommandError::Missing { place: names.place, field: names.filter }),

@@ -55,11 +55,6 @@ impl<'f> Plan<'f> {
 /// The command inside, as if it had come by itself. `None`: what is there is for mongod to judge.
 pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
-    let Some(first) = body.first() else { return Ok(None) };
     refuse_duplicates(body, PLACE).map_err(unreadable)?;
-    let Ok(name) = std::str::from_utf8(first.key) else { return Ok(None) };
-    let database = body.get("$db").and_then(Value::as_str).unwrap_or(command.database);
-    let mut message = command.message.clone();
-    message.sequences.clear();
-    Ok(Some(Command { message, body, name, target: first.value, database }))
+    Ok(command.nested(body))
 }
