@@ -3,7 +3,7 @@
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z]+: ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+): ## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+: ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+): ## (.*)/  make \1\t\2/' | expand -t 24
 
 .PHONY: run
 run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C removes both
@@ -26,8 +26,16 @@ soak: ## a quarter of an hour of mixed load, and what becomes of docward's memor
 	@scripts/chaos.sh soak
 
 .PHONY: bench
-bench: ## measure the cost per message and the throughput beside a direct connection
-	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench
+bench: ## measure what a message costs: time and allocations of triage, parsing, each pattern
+	@cargo bench --bench messages
+
+.PHONY: bench-compare
+bench-compare: ## measure docward beside a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
+	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
+
+.PHONY: instructions
+instructions: ## count the instructions of the hot paths and compare with the stored counts (STORE=1 stores them)
+	@scripts/instructions.sh $(if $(STORE),store)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a nightly compiler

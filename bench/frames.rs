@@ -1,14 +1,14 @@
 //! Messages as drivers send them, and rule sets of any size: what both benchmarks feed on.
 //!
 //! Built with the `bson` crate and no code of docward's, so that a benchmark cannot measure its own
-//! preparations. Next: `messages.rs` judges them, `load.rs` sends them.
+//! preparations. Next: `messages.rs` judges them, `compare/load.rs` sends them.
 
 #![allow(dead_code, reason = "each benchmark compiles its own copy and uses its part")]
 
 use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
-/// Source time of the stamped writes; `load.rs` counts it up in place, so that no write is stale.
+/// Source time of the stamped writes; `compare/load.rs` counts it up in place, so that no write is stale.
 pub(crate) const TICK: i64 = 0x0000_0190_5EED_5EED;
 
 /// An OP_MSG: its body, and one document sequence unless `list` is empty.
@@ -68,6 +68,38 @@ pub(crate) fn find(collection: &str, id: i64) -> Vec<u8> {
     message(&command(body), "", &[])
 }
 
+/// A find that the canned upstream answers with a document of about this many bytes.
+pub(crate) fn find_much(length: usize) -> Vec<u8> {
+    find(&format!("{MUCH}{length}"), 1)
+}
+
+const MUCH: &str = "bytes_";
+
+/// How much the find that begins so asks for.
+pub(crate) fn length_wanted(head: &[u8]) -> Option<usize> {
+    let at = head.windows(MUCH.len()).position(|part| part == MUCH.as_bytes())?;
+    let digits = head[at + MUCH.len()..].split(|byte| *byte == 0).next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A delete by `_id`.
+pub(crate) fn delete(collection: &str, id: i64) -> Vec<u8> {
+    message(
+        &command(doc! { "delete": collection, "ordered": true }),
+        "deletes",
+        &[doc! { "q": { "_id": id }, "limit": 1 }],
+    )
+}
+
+/// An application's own way to the next number.
+pub(crate) fn next_number(counter: &str) -> Vec<u8> {
+    let body = doc! {
+        "findAndModify": "counters", "query": { "_id": counter }, "update": { "$inc": { "seq": 1i64 } }, "new": true,
+        "upsert": true,
+    };
+    message(&command(body), "", &[])
+}
+
 /// An insert of one document of about this many bytes; the server makes its `_id`.
 pub(crate) fn insert(collection: &str, length: usize) -> Vec<u8> {
     let document = doc! { "name": "a device in the hall", "kind": 3, "note": "x".repeat(length) };
@@ -85,6 +117,11 @@ pub(crate) fn update(collection: &str, id: i64, count: usize, change: &Document)
 pub(crate) fn state() -> Document {
     let at = bson::DateTime::from_millis(TICK);
     doc! { "$set": { "temperature": 21.5, "humidity": 40, "door": "shut", "battery": 87, "published_at": at } }
+}
+
+/// One taken from what there is.
+pub(crate) fn taken() -> Document {
+    doc! { "$inc": { "available": -1 } }
 }
 
 /// A whole document with the version it was read at.
@@ -108,9 +145,9 @@ pub(crate) fn guards() -> String {
     rules_file(
         [
             "stamped, timestamps: { source: published_at }",
-            "mirrored, timestamps: { source: published_at }",
             "newest, timestamps: { source: published_at, per: document }",
             "versioned, replacement: { unguarded: guard, guard: version }",
+            "bounded, bounds: { field: available, min: 0 }",
             "refused, replacement: { unguarded: reject }",
             "numbered, sequence: { field: order_no, counter: order_no, block: 100 }",
         ]

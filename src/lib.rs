@@ -6,19 +6,25 @@
 //! - [`document`]: raw BSON, read and rewritten without decoding
 //! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `audit`: past traffic held against rules; pure
-//! - `service`, `proxy`, `otlp`, `admin`, `cli`: the shell with sockets and clocks
+//! - `service`, `proxy`, `otlp`, `admin`, `cli`: the shell with sockets and clocks; only with the feature
+//!   `io`, which is the default
 
+#[cfg(feature = "io")]
 pub mod admin;
 pub mod audit;
+#[cfg(feature = "io")]
 pub mod cli;
 pub mod command;
 pub mod document;
 pub mod engine;
 pub mod histogram;
+#[cfg(feature = "io")]
 pub mod otlp;
 pub mod patterns;
+#[cfg(feature = "io")]
 pub mod proxy;
 pub mod rules;
+#[cfg(feature = "io")]
 pub mod service;
 pub mod shell;
 mod suggest;

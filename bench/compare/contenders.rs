@@ -4,11 +4,8 @@
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use bson::doc;
-use docward::engine::{Input, Now, Plan, Session, Step};
-use docward::patterns::RuleSet;
-use docward::rules::Source;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
@@ -24,7 +21,6 @@ pub(crate) struct Upstream {
 
 /// One way to the server.
 pub(crate) struct Contender {
-    pub(crate) name: String,
     /// Where clients connect.
     pub(crate) address: String,
     /// The process in between; none when there is nothing.
@@ -45,21 +41,6 @@ pub(crate) fn thousand_rules() -> String {
     frames::unrelated_rules(1_000) + guards
 }
 
-/// The same rules, to be asked here.
-pub(crate) fn rule_set() -> Result<RuleSet> {
-    let source = Source { name: "bench.yaml".to_owned(), text: thousand_rules() };
-    RuleSet::from_sources(vec![source]).map_err(|report| anyhow!("{}", report.render(false)))
-}
-
-/// A message as docward would send it on; as it is, if no rule changes it.
-pub(crate) fn rewritten(frame: &[u8], rules: &RuleSet) -> Vec<u8> {
-    let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
-    match plan.next(Input::Start, &mut Session::default()) {
-        Step::Forward { message, .. } => message,
-        _ => frame.to_vec(),
-    }
-}
-
 impl Upstream {
     pub(crate) fn canned() -> Result<Self> {
         let (address, process) = own(&["serve", "canned"])?;
@@ -69,42 +50,41 @@ impl Upstream {
     /// A standalone, with a document for each connection's reads and updates.
     pub(crate) fn mongod(connections: usize) -> Result<Self> {
         let mongod = Mongod::start(Kind::Standalone);
-        for collection in ["devices", "stamped", "mirrored"] {
-            let documents: Vec<_> =
-                (0..connections as i64).map(|id| doc! { "_id": id, "name": "a device", "temperature": 0.0 }).collect();
-            let reply = mongod.command("bench", doc! { "insert": collection, "documents": documents });
-            ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "the documents could not be inserted: {reply}");
-        }
+        let device = |id| doc! { "_id": id, "name": "a device", "temperature": 0.0 };
+        let documents: Vec<_> = (0..connections as i64).map(device).collect();
+        let reply = mongod.command("bench", doc! { "insert": "devices", "documents": documents });
+        ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "the documents could not be inserted: {reply}");
         Ok(Self { address: mongod.address(), _process: Process::Mongod(mongod) })
     }
 }
 
 impl Contender {
     pub(crate) fn direct(upstream: &Upstream) -> Self {
-        Self { name: "direct".to_owned(), address: upstream.address.clone(), process: None }
+        Self { address: upstream.address.clone(), process: None }
     }
 
     pub(crate) fn relay(upstream: &Upstream) -> Result<Self> {
         let (address, process) = own(&["serve", "relay", &upstream.address])?;
-        Ok(Self { name: "bare tokio relay".to_owned(), address, process: Some(process) })
+        Ok(Self { address, process: Some(process) })
     }
 
-    pub(crate) fn docward(upstream: &Upstream, name: &str, rules: &str) -> Self {
+    pub(crate) fn docward(upstream: &Upstream, rules: &str) -> Self {
         let docward = Docward::before(&format!("mongodb://{}/", upstream.address)).rules(rules).start();
-        Self { name: name.to_owned(), address: docward.address(), process: Some(Process::Docward(docward)) }
+        Self { address: docward.address(), process: Some(Process::Docward(docward)) }
     }
 
     /// HAProxy in TCP mode with as many threads as there are cores; `None` when it is not installed.
     pub(crate) fn haproxy(upstream: &Upstream) -> Result<Option<Self>> {
         let version = Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !version.is_ok_and(|status| status.success()) {
+            eprintln!("HAProxy is skipped: no `haproxy` on the PATH (on Debian: apt-get install haproxy)");
             return Ok(None);
         }
         let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
         let address = format!("127.0.0.1:{}", free_port());
         let file = folder.path().join("haproxy.cfg");
         let configuration = format!(
-            "global\n  maxconn 8192\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 5m\n  \
+            "global\n  maxconn 9920\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 5m\n  \
              timeout server 5m\nfrontend clients\n  bind {address}\n  default_backend upstream\nbackend upstream\n  \
              server upstream {}\n",
             upstream.address
@@ -114,7 +94,7 @@ impl Contender {
         command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Guarded::spawn(&mut command, folder.path());
         poll(PATIENCE, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
-        Ok(Some(Self { name: "HAProxy".to_owned(), address, process: Some(Process::Other(process, folder)) }))
+        Ok(Some(Self { address, process: Some(Process::Other(process, folder)) }))
     }
 
     fn pid(&self) -> Option<u32> {

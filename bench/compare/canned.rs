@@ -1,0 +1,103 @@
+//! An upstream that answers every message at once with the same few bytes, so that what is measured is the
+//! way to it. Knows no commands but as many as its answers differ by.
+
+use anyhow::Result;
+use bson::doc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::frames;
+
+/// Bytes before the first key of an OP_MSG's body: header, flags, kind, length, tag.
+const FIRST_KEY_AT: usize = 16 + 4 + 1 + 4 + 1;
+/// Bytes of a message in which its answer is looked for.
+const HEAD: usize = 64;
+/// As much as is read at once; longer messages are read through.
+const BUFFER: usize = 64 * 1024;
+
+/// One client until it goes.
+pub(crate) async fn answer(mut client: TcpStream) -> Result<()> {
+    client.set_nodelay(true)?;
+    let mut replies = Replies::default();
+    let mut buffer = vec![0; BUFFER];
+    let (mut from, mut to) = (0, 0);
+    loop {
+        while let Some(length) = frame_length(&buffer[from..to]).filter(|length| to - from >= HEAD.min(*length)) {
+            let frame = &buffer[from..to];
+            let reply = replies.to(&frame[..frame.len().min(HEAD)]);
+            let here = length.min(frame.len());
+            from += here;
+            // The rest of a message that is not here whole: then nothing is behind it.
+            read_through(&mut client, length - here, &mut buffer).await?;
+            client.write_all(reply).await?;
+        }
+        buffer.copy_within(from..to, 0);
+        (from, to) = (0, to - from);
+        match client.read(&mut buffer[to..]).await? {
+            0 => return Ok(()),
+            read => to += read,
+        }
+    }
+}
+
+/// The length of the frame that begins here, once that can be told.
+pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
+    bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
+}
+
+/// Reads so many bytes, and forgets them.
+async fn read_through(client: &mut TcpStream, mut length: usize, buffer: &mut [u8]) -> Result<()> {
+    while length > 0 {
+        let part = length.min(buffer.len());
+        length -= client.read_exact(&mut buffer[..part]).await?;
+    }
+    Ok(())
+}
+
+/// What it says.
+struct Replies {
+    hello: Vec<u8>,
+    found: Vec<u8>,
+    found_much: Option<Vec<u8>>,
+    written: Vec<u8>,
+}
+
+impl Default for Replies {
+    fn default() -> Self {
+        let hello = doc! {
+            "isWritablePrimary": true, "maxBsonObjectSize": 16 << 20, "maxMessageSizeBytes": 48_000_000,
+            "maxWriteBatchSize": 100_000, "minWireVersion": 0, "maxWireVersion": 17, "ok": 1.0,
+        };
+        Self {
+            hello: frames::reply(0, &hello),
+            found: found(""),
+            found_much: None,
+            written: frames::reply(0, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }),
+        }
+    }
+}
+
+impl Replies {
+    /// The reply to a message that begins so; a find that asks for a document of so many bytes gets one.
+    fn to(&mut self, head: &[u8]) -> &[u8] {
+        let key = head.get(FIRST_KEY_AT..).unwrap_or_default();
+        let reply = if key.starts_with(b"find\0") {
+            match frames::length_wanted(head) {
+                None => &mut self.found,
+                Some(length) => self.found_much.get_or_insert_with(|| found(&"x".repeat(length))),
+            }
+        } else if key.starts_with(b"hello\0") {
+            &mut self.hello
+        } else {
+            &mut self.written
+        };
+        reply[8..12].copy_from_slice(&head[4..8]);
+        reply
+    }
+}
+
+fn found(note: &str) -> Vec<u8> {
+    let document = doc! { "_id": 1i64, "temperature": 21.5, "door": "shut", "note": note };
+    let cursor = doc! { "firstBatch": [document], "id": 0i64, "ns": "bench.devices" };
+    frames::reply(0, &doc! { "cursor": cursor, "ok": 1.0 })
+}

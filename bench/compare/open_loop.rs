@@ -1,0 +1,122 @@
+//! Clients that send by a fixed schedule, whether replies come or not: what users do, who do not wait for one another.
+//!
+//! A latency is measured from when its message was to be sent. A closed loop would send less while the server
+//! stalls, and never measure what those who come meanwhile would have waited (coordinated omission).
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
+
+use super::canned::frame_length;
+use super::contenders::Contender;
+use super::load::{Measure, check, histogram};
+
+/// When messages are to be sent: evenly, by the connections in turn.
+#[derive(Clone, Copy)]
+struct Schedule {
+    start: Instant,
+    interval: Duration,
+    connections: u32,
+    messages: u32,
+}
+
+/// Time for the first message to be prepared.
+const LEAD: Duration = Duration::from_millis(20);
+/// How long a reply may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Schedule {
+    /// When a connection is to send its message of this number.
+    fn due(&self, connection: u32, number: u32) -> Instant {
+        self.start + self.interval * (number * self.connections + connection)
+    }
+
+    /// How many messages a connection sends.
+    fn share(&self, connection: u32) -> u32 {
+        (self.messages + self.connections - 1 - connection) / self.connections
+    }
+}
+
+/// Sends `frame` over so many connections, so many times a second in all.
+///
+/// # Errors
+/// The sockets', and the server's when it refuses a message.
+pub(crate) fn run(
+    contender: &Contender,
+    frame: &[u8],
+    connections: u32,
+    rate: f64,
+    duration: Duration,
+) -> Result<Measure> {
+    let sockets = (0..connections).map(|_| connect(&contender.address)).collect::<Result<Vec<_>>>()?;
+    let messages = (rate * duration.as_secs_f64()) as u32;
+    let interval = Duration::from_secs_f64(1.0 / rate);
+    let schedule = Schedule { start: Instant::now() + LEAD, interval, connections, messages };
+    let latencies = Mutex::new(histogram()?);
+    let cpu = contender.cpu()?;
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..)
+            .zip(&sockets)
+            .map(|(number, socket)| {
+                let latencies = &latencies;
+                scope.spawn(move || read(socket, number, schedule, latencies))
+            })
+            .collect();
+        let sent = send(&sockets, frame, schedule);
+        let read = readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
+        sent.and(read.collect::<Result<()>>())
+    })?;
+    let cpu = cpu.zip(contender.cpu()?).map(|(before, after)| after - before);
+    let latencies = latencies.into_inner().map_err(|_| anyhow!("a reader panicked"))?;
+    Measure::of(latencies, schedule.start.elapsed(), cpu)
+}
+
+fn connect(address: &str) -> Result<TcpStream> {
+    let socket = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// Whoever is late sends at once what was due meanwhile.
+fn send(sockets: &[TcpStream], frame: &[u8], schedule: Schedule) -> Result<()> {
+    // The kernel may wake a thread 50 us late to save power; that would be measured too.
+    rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN))?;
+    for message in 0..schedule.messages {
+        let (number, connection) = (message / schedule.connections, message % schedule.connections);
+        let wait = schedule.due(connection, number).saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            thread::sleep(wait);
+        }
+        (&sockets[connection as usize]).write_all(frame)?;
+    }
+    Ok(())
+}
+
+/// Replies come in the order of their messages, so counting tells which is which.
+fn read(mut socket: &TcpStream, connection: u32, schedule: Schedule, latencies: &Mutex<Histogram<u64>>) -> Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut filled = 0;
+    let mut number = 0;
+    while number < schedule.share(connection) {
+        let read = socket.read(&mut buffer[filled..]).context("a reply did not come in time")?;
+        anyhow::ensure!(read > 0, "the connection was closed instead of a reply");
+        filled += read;
+        let mut at = 0;
+        while let Some(length) = frame_length(&buffer[at..filled]).filter(|length| at + length <= filled) {
+            check(&buffer[at..at + length])?;
+            let took = schedule.due(connection, number).elapsed().as_nanos() as u64;
+            latencies.lock().map_err(|_| anyhow!("a reader panicked"))?.saturating_record(took);
+            (at, number) = (at + length, number + 1);
+        }
+        buffer.copy_within(at..filled, 0);
+        filled -= at;
+    }
+    Ok(())
+}

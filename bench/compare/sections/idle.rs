@@ -1,0 +1,50 @@
+//! Memory of connections on which nothing happens.
+
+use anyhow::Result;
+
+use crate::contenders::{self, Contender, Upstream};
+use crate::report::{Goal, Report};
+use crate::rounds::Spread;
+use crate::{frames, load};
+
+/// Connections before the first look: they pay for what all of them share.
+const FIRST: usize = 500;
+/// Connections at each further look; two descriptors each, so that the last stays below a common limit of 20,000.
+const STEPS: [usize; 3] = [1_000, 4_000, 9_400];
+
+pub(super) fn idle() -> Result<Option<Report>> {
+    let upstream = Upstream::canned()?;
+    let mut report = Report::new("idle");
+    let mut table = format!("| KiB for each connection beyond the first {FIRST} |");
+    STEPS.iter().for_each(|count| table += &format!(" {} |", FIRST + count));
+    table += "\n|---|---|---|---|\n";
+    let docward = Contender::docward(&upstream, &contenders::thousand_rules());
+    let relay = Contender::relay(&upstream)?;
+    let haproxy = Contender::haproxy(&upstream)?.map(|haproxy| ("HAProxy", haproxy));
+    for (name, contender) in
+        [Some(("docward", docward)), Some(("bare tokio relay", relay)), haproxy].into_iter().flatten()
+    {
+        let grown = grown(&contender)?;
+        if name == "docward" {
+            report.goal("KiB of an idle connection", Goal::AtMost(2.5), Spread::of(grown.to_vec()));
+        }
+        table += &format!("| {name} | {:.2} | {:.2} | {:.2} |\n", grown[0], grown[1], grown[2]);
+    }
+    report.text(&table);
+    Ok(Some(report))
+}
+
+/// What each connection beyond the first takes, at each step.
+fn grown(contender: &Contender) -> Result<[f64; 3]> {
+    let frame = frames::find("devices", 1);
+    let mut open = vec![load::open_idle(&contender.address, FIRST, &frame)?];
+    let before = contender.resident()?;
+    let mut grown = [0.0; 3];
+    let mut there = 0;
+    for (kib, count) in grown.iter_mut().zip(STEPS) {
+        open.push(load::open_idle(&contender.address, count - there, &frame)?);
+        there = count;
+        *kib = contender.resident()?.saturating_sub(before) as f64 / 1024.0 / count as f64;
+    }
+    Ok(grown)
+}

@@ -1,0 +1,25 @@
+//! What is compared, one function for each section of `bench/RESULTS.md`. A section that lacks what it compares with
+//! says so and has no report.
+
+mod axes;
+mod canned;
+mod idle;
+mod server;
+
+use anyhow::Result;
+
+use super::report::Report;
+
+type Section = fn() -> Result<Option<Report>>;
+
+pub(crate) const SECTIONS: [(&str, Section); 9] = [
+    ("unmatched", canned::unmatched),
+    ("latency", canned::latency),
+    ("rewritten", canned::rewritten),
+    ("rules", axes::rules),
+    ("connections", axes::connections),
+    ("sizes", axes::sizes),
+    ("idle", idle::idle),
+    ("sequence", server::sequence),
+    ("mixed", server::mixed),
+];

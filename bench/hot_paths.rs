@@ -1,0 +1,143 @@
+//! What docward does with a message, piece by piece, each to be done again and again: `messages.rs` measures the time
+//! and the allocations of each, `instructions/` counts what the processor executes.
+//!
+//! Sockets and the clock stay out: `compare/` has those.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should say so at once")]
+
+use std::hint::black_box;
+
+use docward::command::{Batch, Command, Form};
+use docward::engine::lookup::{Found, Lookup};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::patterns::RuleSet;
+use docward::rules::Source;
+use docward::wire::WireError;
+use docward::wire::op_msg::Message;
+use docward::wire::splitter::{Class, Part, Splitter};
+
+use super::frames;
+
+/// One piece of work on one message.
+pub(crate) struct HotPath {
+    pub(crate) name: &'static str,
+    /// Of the message; its costs are for all of them.
+    pub(crate) statements: usize,
+    prepare: fn(usize) -> Work,
+}
+
+type Work = Box<dyn FnMut()>;
+
+/// The work of triage is the whole of the fast path's own; parsing and plans are for messages that a rule may concern.
+pub(crate) const ALL: &[HotPath] = &[
+    one("split: a find", |_| split(frames::find("devices", 1))),
+    one("triage: a find, no rules", |_| triages(0, frames::find("devices", 1))),
+    one("triage: a find, 10 rules", |_| triages(10, frames::find("devices", 1))),
+    one("triage: a find, 10,000 rules", |_| triages(10_000, frames::find("devices", 1))),
+    one("triage: an insert of 1 KiB, 10,000 rules", |_| triages(10_000, frames::insert("devices", 1024))),
+    one("parse: OP_MSG", |_| parses_message(stamped(1))),
+    one("parse: an update by operators", |_| parses(Form::Update, stamped(1))),
+    one("parse: a replacement", |_| parses(Form::Update, versioned(1))),
+    one("parse: an insert of 1 KiB", |_| parses(Form::Insert, frames::insert("numbered", 1024))),
+    one("plan: timestamps per field, 5 fields", |_| plans(stamped(1), is_rewritten)),
+    one("plan: timestamps per document, 5 fields", |_| plans(newest(), is_rewritten)),
+    one("plan: bounds", |_| plans(frames::update("bounded", 1, 1, &frames::taken()), is_rewritten)),
+    one("plan: replacement guard", |_| plans(versioned(1), is_answered)),
+    one("plan: replacement rejected", |_| plans(frames::update("refused", 1, 1, &frames::versioned()), is_answered)),
+    one("plan: sequence, insert of 1 KiB", |_| plans(frames::insert("numbered", 1024), is_rewritten)),
+    HotPath { name: "plan: timestamps, batch of 100", statements: 100, prepare: |n| plans(stamped(n), is_rewritten) },
+    HotPath {
+        name: "plan: replacement guard, batch of 100",
+        statements: 100,
+        prepare: |n| plans(versioned(n), is_answered),
+    },
+];
+
+impl HotPath {
+    /// What is to be done again and again.
+    pub(crate) fn prepare(&self) -> Work {
+        (self.prepare)(self.statements)
+    }
+}
+
+const fn one(name: &'static str, prepare: fn(usize) -> Work) -> HotPath {
+    HotPath { name, statements: 1, prepare }
+}
+
+fn stamped(statements: usize) -> Vec<u8> {
+    frames::update("stamped", 1, statements, &frames::state())
+}
+
+fn newest() -> Vec<u8> {
+    frames::update("newest", 1, 1, &frames::state())
+}
+
+fn versioned(statements: usize) -> Vec<u8> {
+    frames::update("versioned", 1, statements, &frames::versioned())
+}
+
+fn rule_set(texts: &[String]) -> RuleSet {
+    let source = |text: &String| Source { name: "bench.yaml".to_owned(), text: text.clone() };
+    RuleSet::from_sources(texts.iter().filter(|text| !text.is_empty()).map(source).collect()).unwrap()
+}
+
+fn split(frame: Vec<u8>) -> Work {
+    let mut splitter = Splitter::<()>::default();
+    Box::new(move || {
+        let part = splitter.next(&mut black_box(&frame[..]), |_, _| Ok::<_, WireError>(Class::Stream));
+        assert_eq!(part, Ok(Part::Stream));
+    })
+}
+
+fn triages(rules: usize, frame: Vec<u8>) -> Work {
+    let rules = rule_set(&[frames::unrelated_rules(rules)]);
+    assert_eq!(triage(&frame, &rules), Triage::Forward { expects_reply: true });
+    Box::new(move || _ = black_box(triage(black_box(&frame), &rules)))
+}
+
+fn parses_message(frame: Vec<u8>) -> Work {
+    Box::new(move || _ = black_box(Message::parse(black_box(&frame)).unwrap()))
+}
+
+fn parses(form: Form, frame: Vec<u8>) -> Work {
+    Box::new(move || {
+        let command = Command::parse(black_box(&frame)).unwrap();
+        black_box(Batch::read(&command, form).unwrap().statements.len());
+    })
+}
+
+/// A judged message from its whole frame to its last step, with what it asks for answered at once.
+fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
+    let rules = rule_set(&[frames::guards(), frames::unrelated_rules(1_000)]);
+    let reply = frames::reply(1, &bson::doc! { "n": 1, "nModified": 1, "ok": 1.0 });
+    let step = carry_out(&frame, &rules, &reply);
+    assert!(expected(&step), "{step:?}");
+    Box::new(move || _ = black_box(carry_out(black_box(&frame), &rules, &reply)))
+}
+
+fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
+    let mut session = Session::default();
+    let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
+    let mut step = plan.next(Input::Start, &mut session);
+    loop {
+        step = match step {
+            Step::Exchange(_) => plan.next(Input::Reply(reply), &mut session),
+            Step::Lookup(Lookup::Lease(lease)) => {
+                let numbers = (1..=i64::from(lease.count)).collect();
+                plan.next(Input::Found(Ok(Found::Numbers(numbers))), &mut session)
+            }
+            last => {
+                black_box(plan.take_observations());
+                return last;
+            }
+        }
+    }
+}
+
+fn is_rewritten(step: &Step) -> bool {
+    matches!(step, Step::Forward { .. })
+}
+
+fn is_answered(step: &Step) -> bool {
+    matches!(step, Step::Reply(_))
+}
