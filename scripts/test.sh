@@ -8,6 +8,7 @@ MONGOD=$(scripts/mongod.sh)
 MONGOSH=$(scripts/mongosh.sh)
 PYTHON=$(scripts/python-env.sh)
 scripts/node-driver.sh >/dev/null
+scripts/browser-tools.sh >/dev/null
 scripts/pymongo-suite.sh >/dev/null
 export MONGOD MONGOSH
 
@@ -16,4 +17,4 @@ cargo test
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
 # Most of these tests wait more than they compute.
-exec "$PYTHON" -m pytest -p no:cacheprovider --numprocesses 3 --dist worksteal tests/python
+exec "$PYTHON" -m pytest -p no:cacheprovider -rs --numprocesses 3 --dist worksteal tests/python

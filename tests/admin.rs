@@ -23,6 +23,7 @@ rules:
     namespace: "*.orders"
     replacement: { unguarded: reject }
 
+  # Behind a rule, but of the next one.
   - name: tried   # not yet
     namespace: "*.items"
     mode: shadow
@@ -254,6 +255,19 @@ fn who_may_ask_and_how() {
         }
         assert!(answer.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
     }
+    let page = get(&admin, "/");
+    let policy = page.header("content-security-policy").unwrap();
+    for part in
+        ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"]
+    {
+        assert!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
+    }
+    assert_eq!(
+        (page.header("content-type"), page.header("x-content-type-options")),
+        (Some("text/html; charset=utf-8"), Some("nosniff"))
+    );
+    let rebound = request(&admin, "GET", "/", &[("Host", "rebound.example.com")], "");
+    assert_eq!(rebound.status, 421);
     let long = "x".repeat(32 * 1024);
     let answer = request(&admin, "GET", "/api/status", &[("Host", "localhost"), ("Cookie", &long)], "");
     assert_eq!(answer.status, 431);
@@ -289,7 +303,10 @@ fn other_machines_need_the_token() {
         for path in ["/api/status", "/api/rules"] {
             assert_eq!(request(&admin, "GET", path, &headers, "").status, status, "{token:?}");
         }
-        assert_eq!(request(&admin, "GET", "/healthz", &headers, "").status, 200);
+        // The console's files tell nothing; it asks for the token.
+        for path in ["/healthz", "/", "/console/console.js"] {
+            assert_eq!(request(&admin, "GET", path, &headers, "").status, 200, "{path}");
+        }
     }
     assert!(!docward.log().join("\n").contains("0123456789abcdef"));
 }

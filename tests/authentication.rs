@@ -235,6 +235,25 @@ fn a_server_that_was_down_at_start_is_asked_when_it_is_there() {
     assert!(poll(PATIENCE, told).is_some());
 }
 
+/// The decision log names who is logged in, as the server says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_decision_log_names_users() {
+    create_user("named", vec![Bson::from("readWriteAnyDatabase")], BOTH).await;
+    let rules = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+    let docward = before().rules(rules).start();
+    let client = Client::with_uri_str(uri(&docward.address(), "named", "&maxPoolSize=1")).await.unwrap();
+    for _ in 0..2 {
+        let orders = client.database("x").collection::<Document>("orders");
+        let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 1 }).await.unwrap_err();
+        assert_eq!(code(&error), 121);
+    }
+    let mut nobody = raw::Client::connect(&docward.address());
+    nobody.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
+    docward.wait_for_log("users=\"\"");
+    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule spoke")).collect();
+    assert_eq!(said.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{said:?}");
+}
+
 /// `docward check --upstream` of a tree rule for `namespace`, as this user: whether it succeeds, and what it says.
 fn check_as(user: Option<&str>, namespace: &str) -> (bool, String) {
     let rules = format!("version: 1\nrules:\n  - {{ name: r, namespace: '{namespace}', tree: {{}} }}\n");
@@ -274,23 +293,4 @@ async fn a_look_at_the_deployment_finds_all_or_says_what_it_may_not_see() {
         let (succeeded, said) = check_as(user, namespace);
         assert!(succeeded == succeeds && said.contains(words), "{user:?} on {namespace}: {said}");
     }
-}
-
-/// The decision log names who is logged in, as the server says.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_decision_log_names_users() {
-    create_user("named", vec![Bson::from("readWriteAnyDatabase")], BOTH).await;
-    let rules = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
-    let docward = before().rules(rules).start();
-    let client = Client::with_uri_str(uri(&docward.address(), "named", "&maxPoolSize=1")).await.unwrap();
-    for _ in 0..2 {
-        let orders = client.database("x").collection::<Document>("orders");
-        let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 1 }).await.unwrap_err();
-        assert_eq!(code(&error), 121);
-    }
-    let mut nobody = raw::Client::connect(&docward.address());
-    nobody.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
-    docward.wait_for_log("users=\"\"");
-    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule spoke")).collect();
-    assert_eq!(said.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{said:?}");
 }

@@ -103,7 +103,7 @@ fn uncommented(line: &str) -> String {
 }
 
 fn is_setting(text: &str) -> bool {
-    const KEYS: [&str; 13] = [
+    const KEYS: [&str; 14] = [
         "service:",
         "resolver:",
         "tls:",
@@ -117,6 +117,7 @@ fn is_setting(text: &str) -> bool {
         "admin_token_file:",
         "log_format:",
         "log_documents:",
+        "otlp:",
     ];
     KEYS.iter().any(|key| text.trim_start().starts_with(key))
 }

@@ -325,6 +325,14 @@ fn files_that_cannot_be_used_are_said_at_start() {
             "/none cannot be read",
         ),
         (
+            Docward::before("mongodb://a/?tls=true&tlsAllowInvalidHostnames=true"),
+            "tlsAllowInvalidHostnames is not supported",
+        ),
+        (
+            Docward::before("mongodb://a/?tls=true&tlscertificatekeyfilepassword=x"),
+            "decrypt the key with: openssl pkey",
+        ),
+        (
             Docward::before(&Mongod::shared().uri()).argument("--tls-key").argument("x"),
             "mean nothing without --tls-certificate",
         ),

@@ -2,8 +2,9 @@
 //!
 //! It reads only. It runs on a thread of its own, so that whoever asks, however often, takes nothing from the
 //! connections but a share of a processor. Start reading at [`server`]; who may ask is decided in [`guard`], what
-//! there is to ask for is listed in [`routes`].
+//! there is to ask for is listed in [`routes`]. The page for people, [`console`], asks for the same.
 
+mod console;
 mod decisions;
 mod explain;
 mod guard;

@@ -34,6 +34,7 @@ fn to_json(rule: &LiveRule, now: u64) -> Value {
     let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
     json!({
         "name": rule.label.name,
+        "fingerprint": format!("{:016x}", rule.label.fingerprint),
         "loaded": rule.loaded,
         "written": *rule.written,
         "since": milliseconds(rule.since),

@@ -190,18 +190,23 @@ impl Explained {
         for need in &self.rehearsal.needs {
             writeln!(out, "\nnote: {}", words::need(need, &self.rehearsal.outcome, database)).unwrap_or_default();
         }
-        let before = words::shell_lines(std::slice::from_ref(&self.command), database);
-        let sent = self.sent();
-        match &self.rehearsal.outcome {
-            Outcome::Unchanged => writeln!(out, "\n{}", words::shell(sent, database)).unwrap_or_default(),
-            Outcome::Undecided => {}
-            Outcome::Rejected { .. } if sent.is_empty() => {}
-            _ => {
-                out.push('\n');
-                out.push_str(&difference(&before, &words::shell_lines(sent, database), coloured));
-            }
+        if matches!(self.rehearsal.outcome, Outcome::Unchanged) {
+            writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
+        }
+        if let Some(difference) = self.difference(database, coloured) {
+            write!(out, "\n{difference}").unwrap_or_default();
         }
         out
+    }
+
+    /// Between the command and what is sent instead; `None` when it is sent as it is, or nothing is, or that depends.
+    fn difference(&self, database: &str, coloured: bool) -> Option<String> {
+        let sent = self.sent();
+        if sent.is_empty() || matches!(self.rehearsal.outcome, Outcome::Unchanged | Outcome::Undecided) {
+            return None;
+        }
+        let before = words::shell_lines(std::slice::from_ref(&self.command), database);
+        Some(difference(&before, &words::shell_lines(sent, database), coloured))
     }
 
     fn summary(&self) -> String {
@@ -258,10 +263,12 @@ fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_js
     let notes = explained
         .iter()
         .flat_map(|one| one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database)));
+    let differences: Vec<String> = explained.iter().filter_map(|one| one.difference(database, false)).collect();
     json!({
         "verdict": verdict,
         "rules": observations.map(|one| words::rule_json(one, rules)).collect::<Vec<_>>(),
         "shell": (!sent.is_empty()).then(|| words::shell(&sent, database)),
+        "difference": (!differences.is_empty()).then(|| differences.join("\n")),
         "command": command,
         "message": explained.iter().find_map(|one| words::rejection(&one.rehearsal)),
         "statements": statements,

@@ -136,9 +136,8 @@ async fn resume<P: Policy>(
     let (Ok(client), Ok(upstream)) = (Stream::from_std(client), Stream::from_std(upstream)) else { return };
     let admission = reception.limits.admitted(peer.ip());
     let patience = Patience::new(&reception.limits.settings, Instant::now());
-    let connection = door.census.accepted();
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
-    relay.session.connection = connection;
+    relay.session.connection = relay.door.census.accepted();
     let parting = session::run(&mut relay, closing, patience).await;
     leave(relay, parting, memo.server);
     drop((admission, held));

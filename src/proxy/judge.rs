@@ -15,9 +15,10 @@ use super::outbox::{poll_read, with_read_buffer};
 use super::owed::more_to_come;
 use super::policy::{Policy, Steps};
 use super::relay::{Relay, pack, unpack};
+use crate::audit::one_line;
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Admission, Input, Now, Refusal, Step, read_users, users_question};
+use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, read_users, users_question};
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::splitter::{Class, Part, Splitter};
 use crate::wire::{Header, OpCode};
@@ -51,9 +52,10 @@ where
             Admission::Refused(Refusal { step, reason, observations }) => {
                 if observations.is_empty() {
                     let (client, app) = (&self.session.client, &self.session.app_name);
+                    let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
-                self.door.observations.note(observations, &self.session, &*rules, &frame);
+                self.tell(observations, &*rules, &frame, true).await?;
                 return self.conclude(step, frame, came);
             }
         };
@@ -63,14 +65,8 @@ where
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
             let observations = plan.take_observations();
-            if let Some(span) = &mut self.owed.span {
-                span.note(&observations);
-            }
             let watched = watched && !plan.must_finish();
-            if self.session.users.is_none() && observations.iter().any(|one| !one.said.is_routine()) {
-                self.learn_users(&frame, watched).await?;
-            }
-            self.door.observations.note(observations, &self.session, &*rules, &frame);
+            self.tell(observations, &*rules, &frame, watched).await?;
             step = match step {
                 Step::Exchange(message) => {
                     let reply = self.exchange(message, watched).await?;
@@ -131,12 +127,20 @@ where
         self.to_upstream.push(message.into_owned());
     }
 
-    /// Asks the server for whom the log is to name, once for each login. Whoever cannot be told is not named.
-    async fn learn_users(&mut self, frame: &[u8], watched: bool) -> Result<(), End> {
-        if let Ok(header) = Header::of_frame(frame) {
+    /// Counts and logs what rules said. For anything but routine the log is to name who was told: that is asked of the
+    /// server, once for each login.
+    async fn tell(&mut self, said: Vec<Observation>, rules: &P, frame: &[u8], watched: bool) -> Result<(), End> {
+        if let Some(span) = &mut self.owed.span {
+            span.note(&said);
+        }
+        if self.session.users.is_none()
+            && said.iter().any(|one| !one.said.is_routine())
+            && let Ok(header) = Header::of_frame(frame)
+        {
             let reply = self.exchange(users_question(header.request_id), watched).await?;
             self.session.users = read_users(&reply);
         }
+        self.door.observations.note(said, &self.session, rules, frame);
         Ok(())
     }
 

@@ -31,7 +31,6 @@ struct Owed {
     /// The `responseTo` of the next frame that answers it.
     request_id: i32,
     treatment: Treatment,
-    // Whoever goes on with the connection does not measure what another process has sent.
     #[serde(skip)]
     timing: Timing,
     #[serde(skip)]
@@ -42,6 +41,7 @@ struct Owed {
 
 /// Requests that have gone upstream and are not fully answered.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct OwedReplies {
     queue: VecDeque<Owed>,
     /// What the request asks for that is owed next.
@@ -74,7 +74,7 @@ pub(super) struct Timing {
 enum Progress {
     Unsent,
     Sent,
-    /// Its reply has begun, and goes on with further frames; or nobody measures.
+    /// Its reply has begun, and goes on with further frames; or another process has sent it.
     #[default]
     Accounted,
 }

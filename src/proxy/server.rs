@@ -127,8 +127,9 @@ impl<P: Policy> Proxy<P> {
             last_answer: OnceLock::new(),
         };
         let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
-        let (hurry, leaving, bustle) = (door.hurry.clone(), door.leaving.clone(), door.bustle.clone());
-        let (rules, service, observations) = (door.rules.clone(), door.service.clone(), door.observations.clone());
+        let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
+        let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
+        let (rules, service) = (door.rules.clone(), door.service.clone());
         let (census, meter) = (door.census.clone(), door.meter.clone());
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<Board>::default();

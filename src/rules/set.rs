@@ -159,11 +159,17 @@ impl<P> RuleSet<P> {
         hash.0
     }
 
-    /// The rule as it is written, up to where the next one begins.
+    /// The rule as it is written. Comments behind it that are not indented as its keys are belong to the next one.
     #[must_use]
     pub fn rule_text(&self, rule: &Rule<P>) -> String {
-        let text: String = self.rule_lines(rule).flat_map(|line| [line, "\n"]).collect();
-        text.trim_end().to_owned()
+        let keys = rule.location.column.saturating_sub(1) as usize;
+        let is_next = |line: &&str| {
+            let said = line.trim_start();
+            said.is_empty() || (said.starts_with('#') && line.len() - said.len() < keys)
+        };
+        let lines: Vec<&str> = self.rule_lines(rule).collect();
+        let behind = lines.iter().rev().take_while(|line| is_next(line)).count();
+        lines[..lines.len() - behind].join("\n")
     }
 
     fn rule_lines(&self, rule: &Rule<P>) -> impl Iterator<Item = &str> {

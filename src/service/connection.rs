@@ -16,9 +16,17 @@ use super::srv;
 pub enum ConnectionError {
     #[error("this is no connection string: {0}")]
     Invalid(String),
+    #[error("{0} is not supported: {1}")]
+    Unsupported(&'static str, &'static str),
     #[error(transparent)]
     Srv(#[from] srv::SrvError),
 }
+
+/// Options that the driver was built without, and what to do instead.
+const UNSUPPORTED: [(&str, &str); 2] = [
+    ("tlsAllowInvalidHostnames", "give the server a certificate for the name that is dialled, or dial the name it has"),
+    ("tlsCertificateKeyFilePassword", "decrypt the key with: openssl pkey -in FILE -out key.pem"),
+];
 
 /// The files that a connection string's TLS options name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,8 +68,13 @@ pub async fn options(uri: &str, resolver: Option<SocketAddr>) -> Result<ClientOp
 /// Whether `uri` can be read, without asking anybody.
 ///
 /// # Errors
-/// [`ConnectionError::Invalid`].
+/// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`].
 pub fn check(uri: &str) -> Result<(), ConnectionError> {
+    let options = uri.split_once('?').map_or("", |(_, options)| options);
+    let names = |name: &str| options.split(['&', '=']).any(|part| part.eq_ignore_ascii_case(name));
+    if let Some((name, instead)) = UNSUPPORTED.into_iter().find(|(name, _)| names(name)) {
+        return Err(ConnectionError::Unsupported(name, instead));
+    }
     ConnectionString::parse(uri).map(drop).map_err(|error| invalid(&error))
 }
 

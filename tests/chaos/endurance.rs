@@ -26,7 +26,7 @@ fn resident(pid: u32) -> u64 {
 fn ten_thousand_idle_connections_are_held() {
     // Two files for each, at docward as at mongod, and some for the rest.
     let (_, files) = rlimit::Resource::NOFILE.get().unwrap();
-    let count = usize::min(10_000, (files as usize - 600) / 2);
+    let count = usize::min(10_000, (files as usize - 200) / 2);
     if count < 10_000 {
         println!("a process may have {files} files open here: {count} connections must do (ulimit -n)");
     }

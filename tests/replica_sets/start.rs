@@ -91,14 +91,21 @@ fn a_map_says_where_each_member_listens_and_who_is_hidden() {
         ports[1], ports[0]
     );
     std::fs::write(&file, text).unwrap();
-    let docward = Docward::before(&set.uri())
-        .without_listen()
-        .argument("--config")
-        .argument(file.to_str().unwrap())
-        .listeners(2)
-        .start();
+    let by_file = ["--config".to_owned(), file.to_str().unwrap().to_owned()];
+    assert_is_mapped(&set, &by_file, ports);
+    let member = |at: usize, more: &str| {
+        ["--member".to_owned(), format!("{}=127.0.0.1:{}{more}", set.member(at).address(), ports[at])]
+    };
+    let advertise = ["--advertise".to_owned(), "localhost".to_owned()];
+    assert_is_mapped(&set, &[member(1, ",localhost:9999"), member(0, ""), advertise].concat(), ports);
+}
+
+/// With these flags the first two members have these ports and the third is hidden.
+fn assert_is_mapped(set: &ReplicaSet, flags: &[String], ports: [u16; 2]) {
+    let builder = Docward::before(&set.uri()).without_listen().listeners(2);
+    let docward = flags.iter().fold(builder, |builder, flag| builder.argument(flag)).start();
     let hello = Client::connect(&format!("127.0.0.1:{}", ports[1])).command("admin", doc! { "hello": 1 });
-    assert_hides(&hello, &set);
+    assert_hides(&hello, set);
     let names = names(&hello);
     assert_eq!(names["hosts"], [format!("localhost:{}", ports[0]), "localhost:9999".to_owned()]);
     assert_eq!(names["me"], ["localhost:9999"]);

@@ -1,0 +1,116 @@
+// The console: asks docward how it is every few seconds and shows it.
+
+import { byId, element, setText } from "./dom.js";
+import { timeElement } from "./pieces.js";
+import { startPlayground } from "./playground.js";
+import { showRules, startRules } from "./rules.js";
+import { Refused, ask, token } from "./server.js";
+import { setNotices, setState, showHour, showNotices, showStatus } from "./status.js";
+import { followDecisions, offerRules, startTail } from "./tail.js";
+import { setClock, time, visible } from "./text.js";
+
+const INTERVAL = 3000;
+/** After a decision the counts are asked for sooner. */
+const SOON = 500;
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+let due = 0;
+let asking = false;
+let lastSeen = 0;
+
+function start() {
+  startRules();
+  startPlayground();
+  startTail(() => refreshIn(SOON));
+  byId("token-form").addEventListener("submit", open);
+  byId("forget").addEventListener("click", forget);
+  document.addEventListener("visibilitychange", () => refreshIn(0));
+  addEventListener("online", () => refreshIn(0));
+  refresh();
+}
+
+/** Unless it happens before anyway. A page that nobody sees asks nothing. */
+function refreshIn(milliseconds) {
+  const at = Date.now() + milliseconds;
+  if (asking || (timer !== undefined && due <= at)) return;
+  clearTimeout(timer);
+  timer = undefined;
+  if (document.hidden) return;
+  due = at;
+  timer = setTimeout(refresh, milliseconds);
+}
+
+async function refresh() {
+  timer = undefined;
+  asking = true;
+  try {
+    const [status, rules] = await Promise.all([ask("api/status"), ask("api/rules")]);
+    show(status, rules);
+    followDecisions();
+  } catch (error) {
+    fail(error);
+  } finally {
+    asking = false;
+    if (byId("token").hidden) refreshIn(INTERVAL);
+  }
+}
+
+function show(status, rules) {
+  setClock(status.now);
+  lastSeen = status.now;
+  document.body.classList.remove("stale");
+  byId("token").hidden = true;
+  for (const id of ["desk", "sections"]) byId(id).hidden = false;
+  byId("forget").hidden = !token.get();
+  showStatus(status);
+  showNotices(status);
+  showHour(rules);
+  showRules(rules);
+  offerRules(rules.rules.map((rule) => rule.name));
+}
+
+function fail(error) {
+  if (error instanceof Refused && error.status === 401) {
+    askForToken();
+    return;
+  }
+  // What is shown was true once.
+  document.body.classList.add("stale");
+  setState("bad", "No connection");
+  const what = error instanceof Refused ? visible(error.message) : "docward does not answer here";
+  setNotices([{ key: `lost ${what}`, nodes: () => [lostWords(what)] }]);
+  if (!(error instanceof Refused || error instanceof TypeError || error instanceof DOMException)) console.error(error);
+}
+
+function lostWords(what) {
+  const since = lastSeen ? ["; what is shown is from ", timeElement(lastSeen, time(lastSeen))] : [];
+  return element("p", {}, what, ...since, ". The console tries again every few seconds.");
+}
+
+function askForToken() {
+  const wrong = token.get() !== null;
+  token.forget();
+  for (const id of ["desk", "sections"]) byId(id).hidden = true;
+  setNotices([]);
+  setState("passing", "Locked");
+  setText(byId("process"), "");
+  setText(byId("token-error"), wrong ? "docward does not know this token." : "");
+  byId("token").hidden = false;
+  byId("token-text").focus();
+}
+
+function open(event) {
+  event.preventDefault();
+  const field = /** @type {HTMLInputElement} */ (byId("token-text"));
+  token.set(field.value.trim());
+  field.value = "";
+  refresh();
+}
+
+function forget() {
+  token.forget();
+  location.reload();
+}
+
+start();

@@ -1,0 +1,75 @@
+// One rule, opened: why it is there, its text, what it said, to whom, about what.
+
+import { element } from "./dom.js";
+import { numberCell, timeElement } from "./pieces.js";
+import { inWords, minutesOf, plot } from "./plot.js";
+import { counted, number, time, visible, visibleLines } from "./text.js";
+
+/** How counts are called, in the order they are shown; of a rule in shadow mode, what it would have done. */
+const COUNTED = ["rejected", "rewritten", "excepted", "warned"];
+
+/** What does not change as long as the rule is the same. */
+export function writtenPart(rule) {
+  const { written } = rule;
+  const why = written.why ? [element("p", {}, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
+  return element("div", { class: "written" },
+    ...why,
+    element("p", { class: "quiet" }, element("bdi", {}, `${visible(written.file)}:${written.line}`),
+      written.namespaces.length > 1 ? ` · ${written.namespaces.map(visible).join(", ")}` : ""),
+    element("pre", { class: "source", tabindex: "0", "aria-label": `Text of the rule ${visible(rule.name)}` },
+      visibleLines(dedented(written.source))));
+}
+
+/** A rule stands in a list: its text without the list's indentation. */
+function dedented(text) {
+  const indentation = /^ */.exec(text)?.[0].length ?? 0;
+  return text.split("\n").map((line) => line.slice(Math.min(indentation, line.search(/[^ ]|$/)))).join("\n");
+}
+
+/** What the rule has said until now. */
+export function spokenPart(rule, { now, minutes: span }) {
+  const minutes = minutesOf(rule);
+  return element("div", { class: "spoken" },
+    element("h3", {}, "Last hour"),
+    element("div", { class: "plot large" }, plot(minutes, { now, span, about: visible(rule.name) })),
+    axis(`${counted(span, "minute", "minutes")} ago`, inWords(minutes), "now"),
+    verdicts(rule),
+    applications(rule),
+    examples(rule));
+}
+
+/** Beside a drawing that says the same to those who do not see it. */
+function axis(...texts) {
+  return element("p", { class: "axis", "aria-hidden": "true" }, ...texts.map((text) => element("span", {}, text)));
+}
+
+function verdicts({ verdicts, since }) {
+  const said = Object.entries(verdicts).map(([verdict, count]) => `${number(count)} ${verdict}`).join(", ");
+  return element("p", {}, "Since ", timeElement(since, time(since)), `: ${said || "it has said nothing"}.`);
+}
+
+function applications({ apps, more_apps: more, written }) {
+  if (!apps.length) return "";
+  const counted = COUNTED.filter((name) => apps.some((app) => app[name] > 0));
+  const rows = apps.map((app) => element("tr", {},
+    element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
+    ...counted.map((name) => numberCell(app[name], name))));
+  const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, name));
+  const would = written.mode === "shadow" ? " (what it would have done)" : "";
+  return element("table", { class: "plain-table" },
+    element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Application"), ...heads)),
+    element("tbody", {}, ...rows));
+}
+
+function examples({ examples }) {
+  if (!examples.length) return "";
+  const items = examples.map((example) => element("li", {},
+    element("span", { class: `verdict ${example.effect}` }, example.effect.replace("_", " ")), " ",
+    `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
+    element("code", { class: "shape" }, visible(example.shape)),
+    element("p", { class: "quiet" },
+      [example.reason, `first by ${example.app}`].filter(Boolean).map(visible).join(" · "))));
+  const title = element("h3", {}, "What it would have done");
+  return element("div", {}, title, element("ul", { class: "examples" }, ...items));
+}

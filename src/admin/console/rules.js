@@ -1,0 +1,187 @@
+// The table of rules: who spoke last comes first.
+
+import { arrange, byId, element, setText, words } from "./dom.js";
+import { numberCell, timeElement } from "./pieces.js";
+import { minutesOf, plot } from "./plot.js";
+import { spokenPart, writtenPart } from "./rule.js";
+import { ago, counted, number, time, visible } from "./text.js";
+
+/** Rows shown unless somebody asks for all. */
+const ROWS = 100;
+const COLUMNS = 10;
+
+/** Counts of the table's columns by what the rule said. */
+const COLUMNS_OF = {
+  Rejected: ["reject"],
+  Rewritten: ["rewrite"],
+  Shadow: ["shadow-reject", "shadow-rewrite"],
+  Excepted: ["except-reject", "except-rewrite"],
+  Warned: ["warn", "allow", "conflict"],
+};
+
+/** @type {Map<string, Row>} by rule */
+const rows = new Map();
+let report = { rules: [], now: 0, minutes: 60 };
+let all = false;
+let opened = 0;
+
+/** @param {any} answer of `api/rules` */
+export function showRules(answer) {
+  report = answer;
+  const keys = new Set(answer.rules.map(keyOf));
+  for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
+  draw();
+}
+
+export function startRules() {
+  byId("rules-filter").addEventListener("input", draw);
+  byId("rules-more").addEventListener("click", () => {
+    all = true;
+    draw();
+  });
+}
+
+function draw() {
+  const found = report.rules.filter(matches);
+  const shown = inOrder(found).slice(0, all ? Infinity : ROWS);
+  for (const rule of shown) rowOf(rule).show(rule, report);
+  const table = byId("rules-table");
+  arrange(table, shown.map((rule) => rowOf(rule).body), table.querySelector("tbody"));
+  table.hidden = !shown.length;
+  tellEmpty(found.length);
+  const more = byId("rules-more");
+  more.hidden = shown.length === found.length;
+  setText(more, `Show all ${number(found.length)} rules`);
+}
+
+/** Rows do not move under a pointer that is about to click, nor away from the keyboard's focus. */
+function inOrder(found) {
+  const table = byId("rules-table");
+  const held = table.matches(":hover") || table.contains(document.activeElement);
+  const places = new Map([...table.tBodies].map((body, place) => [body.dataset.key, place]));
+  const place = (rule) => places.get(keyOf(rule)) ?? Infinity;
+  const recent = (one, other) => (other.last ?? 0) - (one.last ?? 0) || Number(other.loaded) - Number(one.loaded);
+  const byPlace = (one, other) => (place(one) === place(other) ? recent(one, other) : place(one) - place(other));
+  return found.toSorted(held ? byPlace : recent);
+}
+
+/** A rule that is no longer loaded is shown if it said something. */
+function matches(rule) {
+  if (!rule.loaded && rule.last === null) return false;
+  const wanted = /** @type {HTMLInputElement} */ (byId("rules-filter")).value.trim().toLowerCase();
+  const { pattern, namespaces, mode } = rule.written;
+  return [rule.name, pattern, mode, ...namespaces].some((text) => text.toLowerCase().includes(wanted));
+}
+
+function tellEmpty(found) {
+  const { rules } = report;
+  const loaded = rules.filter((rule) => rule.loaded).length;
+  const empty = byId("rules-empty");
+  empty.hidden = found > 0 && rules.some((rule) => rule.last !== null);
+  setText(byId("rules-shown"), `${number(found)} of ${counted(rules.length, "rule", "rules")}`);
+  if (!empty.hidden) empty.replaceChildren(...words(emptyWords(loaded, found)));
+}
+
+function emptyWords(loaded, found) {
+  if (!loaded && !found) {
+    return "No rules are loaded: everything is forwarded as it comes. Name rule files by `rules:` in `docward.yaml` or "
+      + "by `--rules PATH`; `docward suggest` proposes some from past traffic.";
+  }
+  if (!found) return "No rule has that in its name, namespace, pattern or mode.";
+  return "No rule has spoken yet: nothing that clients sent concerned one. The playground below says what rules would "
+    + "make of a command.";
+}
+
+function rowOf(rule) {
+  const key = keyOf(rule);
+  const known = rows.get(key) ?? new Row(key, rule);
+  rows.set(key, known);
+  return known;
+}
+
+/** A changed rule is another one: its counts begin anew. */
+function keyOf(rule) {
+  return `${rule.name} ${rule.fingerprint}`;
+}
+
+/** Options added to commands are too many to be counted one by one. */
+function silence({ pattern, mode }) {
+  return pattern === "defaults" && mode === "enforce" ? "not counted" : "never";
+}
+
+/** A rule's row, and below it, when it is open, all there is to tell. */
+class Row {
+  constructor(key, rule) {
+    this.seen = "";
+    const id = `rule-${(opened += 1)}`;
+    const control = { type: "button", class: "rule-name", "aria-expanded": "false", "aria-controls": id };
+    this.button = element("button", control, element("bdi", {}, visible(rule.name)));
+    this.head = element("tr", { class: "rule" });
+    this.details = element("tr", { id, class: "details", hidden: "" });
+    this.body = element("tbody", {}, this.head, this.details);
+    this.body.dataset.key = key;
+    this.head.addEventListener("click", () => this.toggle());
+  }
+
+  get isOpen() {
+    return !this.details.hidden;
+  }
+
+  toggle() {
+    this.details.hidden = this.isOpen;
+    this.button.setAttribute("aria-expanded", String(this.isOpen));
+    if (this.isOpen) this.showDetails();
+  }
+
+  show(rule, report) {
+    const seen = JSON.stringify(rule);
+    const spokeAnew = seen !== this.seen;
+    [this.rule, this.report, this.seen] = [rule, report, seen];
+    // The plot moves with every minute.
+    const minute = Math.floor(report.now / 60_000);
+    if (spokeAnew || minute !== this.minute) {
+      this.minute = minute;
+      this.head.classList.toggle("silent", rule.last === null);
+      this.head.replaceChildren(this.nameCell(), ...this.cells());
+      if (this.isOpen) this.showDetails();
+    }
+    if (rule.last !== null) setText(this.last, ago(rule.last));
+  }
+
+  showDetails() {
+    if (!this.told) {
+      this.told = element("div", { class: "told" }, writtenPart(this.rule), "");
+      this.details.append(element("td", { colspan: String(COLUMNS) }, this.told));
+    }
+    this.told.lastChild.replaceWith(spokenPart(this.rule, this.report));
+  }
+
+  /** Built once, so that the focus stays on its button. */
+  nameCell() {
+    const { written, loaded } = this.rule;
+    this.name ??= element("th", { scope: "row" }, this.button);
+    while (this.name.lastChild !== this.button) this.name.lastChild.remove();
+    const [first, ...others] = written.namespaces;
+    this.name.append(
+      element("span", { class: "about" }, `${written.pattern} · `, element("bdi", {}, visible(first ?? "")),
+        others.length ? ` and ${number(others.length)} more` : ""),
+      ...(loaded ? [] : [element("span", { class: "retired" }, "no longer loaded")]));
+    return this.name;
+  }
+
+  cells() {
+    const { verdicts, written, last, since } = this.rule;
+    const { now, minutes: span } = this.report;
+    const counts = Object.entries(COLUMNS_OF).map(([label, said]) =>
+      numberCell(said.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
+    this.last = last === null ? element("span", { class: "quiet" }, silence(written)) : timeElement(last, ago(last));
+    return [
+      element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode)),
+      ...counts,
+      element("td", { class: "plot", "data-label": "Last hour" },
+        plot(minutesOf(this.rule), { now, span, about: visible(this.rule.name) })),
+      element("td", { class: "when", "data-label": "Last spoke" }, this.last),
+      element("td", { class: "when", "data-label": "Since" }, timeElement(since, time(since))),
+    ];
+  }
+}

@@ -1,0 +1,98 @@
+// What the admin address is asked, with the token when there is one.
+
+const TOKEN = "docward-token";
+const PATIENCE = 10_000;
+/** The stream of decisions shows a sign of life every 15 seconds. */
+const SILENCE = 40_000;
+/** Characters of one event; none is longer, unless the other side is no docward. */
+const EVENT_LENGTH = 1 << 20;
+
+/** An answer that is not 200. */
+export class Refused extends Error {
+  /**
+   * @param {number} status
+   * @param {any} answer what was said about it, as JSON; null if it was no JSON
+   */
+  constructor(status, answer) {
+    super(answer?.error ?? `the admin address answered with status ${status}`);
+    this.status = status;
+    this.answer = answer;
+  }
+}
+
+/** Kept by this tab until it is closed. */
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (text) => sessionStorage.setItem(TOKEN, text),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+/** @returns {Promise<any>} */
+export async function ask(path) {
+  const response = await send(path, { signal: AbortSignal.timeout(PATIENCE) });
+  return response.json();
+}
+
+/** @param {{command: string, database: string, app?: string, user?: string}} question */
+export async function explain(question, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await send("api/explain", { method: "POST", headers, body: JSON.stringify(question), signal });
+  return response.json();
+}
+
+/**
+ * Listens to decisions until the connection ends or is silent for too long.
+ * @param {{opened: () => void, event: (name: string, data: any) => void}} listener
+ */
+export async function follow(listener) {
+  const given = new AbortController();
+  let alarm = setTimeout(() => given.abort(), SILENCE);
+  try {
+    const response = await send("api/decisions", { signal: given.signal });
+    listener.opened();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const events = new EventReader(listener.event);
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      clearTimeout(alarm);
+      alarm = setTimeout(() => given.abort(), SILENCE);
+      events.take(piece.value);
+    }
+  } finally {
+    clearTimeout(alarm);
+    given.abort();
+  }
+}
+
+/** Server-sent events as docward writes them: lines that end in a line feed, data as JSON on one line. */
+class EventReader {
+  /** @param {(name: string, data: any) => void} tell */
+  constructor(tell) {
+    this.tell = tell;
+    this.rest = "";
+  }
+
+  take(piece) {
+    const blocks = (this.rest + piece).split("\n\n");
+    this.rest = blocks.pop() ?? "";
+    if (this.rest.length > EVENT_LENGTH) throw new Error("an event does not end");
+    blocks.forEach((block) => this.read(block));
+  }
+
+  read(block) {
+    const fields = new Map(block.split("\n").map((line) => {
+      const colon = line.indexOf(":");
+      return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
+    }));
+    if (fields.has("data")) this.tell(fields.get("event") ?? "message", JSON.parse(fields.get("data") ?? "null"));
+  }
+}
+
+async function send(path, options) {
+  const known = token.get();
+  // Tokens are printable ASCII; another text would not even make a header.
+  if (known && !/^[!-~]+$/.test(known)) throw new Refused(401, null);
+  const headers = { ...options.headers, ...(known ? { Authorization: `Bearer ${known}` } : {}) };
+  const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
+  if (!response.ok) throw new Refused(response.status, await response.json().catch(() => null));
+  return response;
+}

@@ -1,0 +1,106 @@
+// The strip at the top: is it up, with which rules, before whom; and what is wrong with it.
+
+import { byId, element, setText } from "./dom.js";
+import { timeElement } from "./pieces.js";
+import { added, minutesOf, plot, totals } from "./plot.js";
+import { counted, lasted, number, time, utc, visible, visibleLines } from "./text.js";
+
+const PHASES = { starting: "Starting", draining: "Draining", handed_over: "Handed over" };
+
+/** @param {any} status */
+export function showStatus(status) {
+  showState(status);
+  setText(byId("process"), `up ${lasted(status.now - status.started)} · version ${visible(status.version)}`);
+  byId("process").title = `since ${utc(status.started)}`;
+  showRuleSet(status);
+  setText(byId("connections"), number(status.connections.open));
+  setText(byId("query-listener"), status.query_listener ? `query listener ${visible(status.query_listener)}` : "");
+  byId("members").replaceChildren(...members(status.members));
+}
+
+function showState({ phase, ready }) {
+  const name = PHASES[phase] ?? (ready ? "Ready" : "Not ready");
+  const kind = phase === "serving" && ready ? "good" : "bad";
+  setState(phase === "serving" ? kind : "passing", name);
+}
+
+/** @param {"good" | "bad" | "passing"} kind */
+export function setState(kind, name) {
+  byId("state").dataset.kind = kind;
+  setText(byId("state-name"), name);
+  document.title = `${name} · docward`;
+}
+
+function showRuleSet({ set, reloads }) {
+  setText(byId("rule-count"), number(set.rules));
+  byId("rule-set").replaceChildren(
+    "set ", element("code", {}, set.hash), " loaded ", timeElement(set.loaded_at, time(set.loaded_at)));
+  const refused = reloads.refused ? `, ${number(reloads.refused)} refused` : "";
+  setText(byId("reloads"), `${counted(reloads.loaded, "reload", "reloads")} since the start${refused}`);
+}
+
+function members(members) {
+  if (!members.length) {
+    const words = "No member is known yet; --upstream names where to look.";
+    return [element("tr", {}, element("td", { colspan: "3", class: "quiet" }, words))];
+  }
+  return members.map((member) => element("tr", {},
+    element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), dialed(member)),
+    element("td", { "data-label": "Listener" }, listener(member)),
+    element("td", { "data-label": "State" }, ...memberState(member))));
+}
+
+function dialed({ name, address }) {
+  return name === address ? "" : element("span", { class: "quiet" }, ` at ${visible(address)}`);
+}
+
+function listener({ listener, advertised }) {
+  if (!listener) return element("span", { class: "quiet" }, "none: hidden from clients");
+  return element("span", {}, visible(listener), advertised ? ` as ${visible(advertised)}` : "");
+}
+
+function memberState({ role, answers, failure }) {
+  if (answers) return [element("span", { class: "ok" }, role ?? "answers")];
+  return [element("span", { class: "wrong" }, "does not answer"), failure ? `: ${visible(failure)}` : ""];
+}
+
+/** What all rules said, added up. */
+export function showHour({ rules, now, minutes: span }) {
+  const minutes = added(rules.map(minutesOf));
+  const said = totals(minutes).filter(({ count }) => count > 0);
+  byId("hour").replaceChildren(...(said.length ? said.map(legend) : ["nothing"]));
+  byId("hour-plot").replaceChildren(plot(minutes, { now, span, about: "All rules" }));
+}
+
+function legend({ kind, count }) {
+  const swatch = element("span", { class: `swatch ${kind}`, "aria-hidden": "true" });
+  return element("span", { class: "legend" }, swatch, `${number(count)} ${kind}`);
+}
+
+/** What somebody should look at now; announced once, as long as it stays the same. */
+export function showNotices({ reasons, reloads, set }) {
+  const notices = reasons.map(({ code, text }) => ({ key: code, nodes: () => [element("p", {}, visible(text))] }));
+  if (reloads.last_error) {
+    const text = visibleLines(reloads.last_error);
+    const nodes = () => [reloadWords(reloads, set), element("pre", { tabindex: "0" }, text)];
+    notices.push({ key: `reload ${reloads.tried_at} ${reloads.last_error}`, nodes });
+  }
+  setNotices(notices);
+}
+
+function reloadWords(reloads, set) {
+  return element("p", {},
+    element("strong", {}, "What was loaded last was refused"), " ",
+    "at ", timeElement(reloads.tried_at, time(reloads.tried_at)),
+    "; the rules loaded at ", timeElement(set.loaded_at, time(set.loaded_at)),
+    " stay in force. Once the file is right, it is loaded by itself.");
+}
+
+/** @param {{key: string, nodes: () => Node[]}[]} notices */
+export function setNotices(notices) {
+  const place = byId("notices");
+  const key = JSON.stringify(notices.map((notice) => notice.key));
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
+  place.replaceChildren(...notices.map((notice) => element("div", { class: "notice" }, ...notice.nodes())));
+}

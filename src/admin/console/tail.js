@@ -1,0 +1,174 @@
+// Decisions as they are made, the newest first; a bounded number of them.
+
+import { byId, element, setText } from "./dom.js";
+import { kindOf, timeElement, verdictElement } from "./pieces.js";
+import { Refused, follow } from "./server.js";
+import { counted, number, time, visible } from "./text.js";
+
+/** Entries that are shown, and decisions that wait to be; more than docward tells somebody who comes again. */
+const KEPT = 300;
+/** Screen readers are told no more often than this. */
+const NEWS_INTERVAL = 10_000;
+
+/** @type {Map<string, {decision: any, item: HTMLElement}>} shown, the oldest first */
+const shown = new Map();
+/** @type {Map<string, any>} not yet shown */
+const waiting = new Map();
+let paused = false;
+let drawing = false;
+let missed = 0;
+let untold = 0;
+let following = false;
+let onSpoken = () => {};
+
+/** @param {() => void} spoken called for every decision */
+export function startTail(spoken) {
+  onSpoken = spoken;
+  byId("tail-pause").addEventListener("click", () => setPaused(!paused));
+  for (const id of ["tail-rule", "tail-text"]) byId(id).addEventListener("input", filter);
+  setInterval(tellNews, NEWS_INTERVAL);
+  filter();
+}
+
+/** Listens until the connection ends, unless it does so already. */
+export async function followDecisions() {
+  if (following) return;
+  following = true;
+  try {
+    await follow({ opened: () => setState("live"), event: take });
+    setState("reconnecting …");
+  } catch (error) {
+    setState(error instanceof Refused ? error.message : "no connection; trying again …");
+  } finally {
+    following = false;
+  }
+}
+
+/** The names that the filter offers. */
+export function offerRules(names) {
+  const select = /** @type {HTMLSelectElement} */ (byId("tail-rule"));
+  const offered = [...new Set(names)].sort();
+  if (select.dataset.names === JSON.stringify(offered)) return;
+  select.dataset.names = JSON.stringify(offered);
+  const chosen = select.value;
+  select.replaceChildren(element("option", { value: "" }, "all rules"),
+    ...offered.map((name) => element("option", { value: name }, visible(name))));
+  select.value = offered.includes(chosen) ? chosen : "";
+  if (select.value !== chosen) filter();
+}
+
+function setState(text) {
+  setText(byId("tail-state"), visible(text));
+}
+
+function take(name, data) {
+  if (name === "left_out") missed += data;
+  if (name !== "decision") return;
+  const key = `${data.at} ${data.number}`;
+  if (shown.has(key) || waiting.has(key)) return;
+  waiting.set(key, data);
+  // One place is for the note that some are missing.
+  if (waiting.size === KEPT) {
+    waiting.delete(waiting.keys().next().value);
+    missed += 1;
+  }
+  onSpoken();
+  tellWaiting();
+  drawSoon();
+}
+
+function setPaused(now) {
+  paused = now;
+  byId("tail-pause").setAttribute("aria-pressed", String(paused));
+  tellWaiting();
+  if (!paused) drawSoon();
+}
+
+function tellWaiting() {
+  const count = waiting.size;
+  setText(byId("tail-pause"), paused ? `Resume${count ? ` (${number(count)} waiting)` : ""}` : "Pause");
+}
+
+function drawSoon() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(draw);
+}
+
+function draw() {
+  drawing = false;
+  if (paused) return;
+  const list = byId("tail");
+  if (missed) list.prepend(missedItem());
+  for (const [key, decision] of waiting) {
+    const item = decisionItem(decision);
+    item.dataset.key = key;
+    shown.set(key, { decision, item });
+    list.prepend(item);
+  }
+  untold += waiting.size;
+  waiting.clear();
+  while (list.childElementCount > KEPT) forget(list.lastElementChild);
+  filter();
+}
+
+function forget(item) {
+  shown.delete(item.dataset.key);
+  item.remove();
+}
+
+function missedItem() {
+  const words = `${counted(missed, "decision was", "decisions were")} left out here`;
+  const item = element("li", { class: "quiet missed" }, words);
+  missed = 0;
+  return item;
+}
+
+function filter() {
+  const rule = /** @type {HTMLSelectElement} */ (byId("tail-rule")).value;
+  const text = /** @type {HTMLInputElement} */ (byId("tail-text")).value.trim().toLowerCase();
+  let found = 0;
+  for (const { decision, item } of shown.values()) {
+    item.hidden = Boolean((rule && decision.rule !== rule) || (text && !searched(decision).includes(text)));
+    found += item.hidden ? 0 : 1;
+  }
+  const empty = byId("tail-empty");
+  empty.hidden = found > 0;
+  setText(empty, shown.size
+    ? `None of the last ${counted(shown.size, "decision", "decisions")} is by this rule and has this text.`
+    : "Nothing yet. What rules reject, rewrite, or would in shadow mode is listed here as it happens, without the "
+      + "documents' values.");
+}
+
+function searched({ verdict, namespace, shape, reason, app, users, client }) {
+  return [verdict, namespace, shape, reason, app, users?.join(" "), client].join("\n").toLowerCase();
+}
+
+function decisionItem(decision) {
+  const more = `${counted(decision.left_out, "more like it was", "more like it were")} left out before`;
+  const many = decision.statements > 1 ? [` × ${number(decision.statements)}`] : [];
+  return element("li", { class: `decision ${kindOf(decision.verdict)}` },
+    element("p", { class: "line" },
+      timeElement(decision.at, time(decision.at)), " ",
+      verdictElement(decision.verdict), " ",
+      element("bdi", { class: "by" }, visible(decision.rule)), " on ",
+      element("bdi", { class: "namespace" }, visible(decision.namespace)), ...many),
+    element("p", {}, element("code", { class: "shape" }, visible(decision.shape))),
+    element("p", { class: "quiet sender" }, ...sender(decision)),
+    ...(decision.reason ? [element("p", { class: "reason" }, visible(decision.reason))] : []),
+    ...(decision.left_out ? [element("p", { class: "quiet" }, more)] : []));
+}
+
+function sender({ app, users, client, connection }) {
+  const named = (label, text) => (text ? [`${label} `, element("bdi", {}, visible(text)), " · "] : []);
+  const from = `${visible(client)} · connection ${number(connection)}`;
+  return [...named("app", app), ...named("user", users?.join(", ")), from];
+}
+
+function tellNews() {
+  if (!untold) return;
+  const last = [...shown.values()].at(-1)?.decision;
+  const words = last ? `; the last: ${last.verdict} by ${visible(last.rule)} on ${visible(last.namespace)}` : "";
+  setText(byId("tail-news"), `${counted(untold, "new decision", "new decisions")}${words}`);
+  untold = 0;
+}

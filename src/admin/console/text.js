@@ -1,0 +1,83 @@
+// How names, numbers and times are written.
+
+/** Characters that are not seen, or that turn around how others are seen. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
+const UNSEEN_IN_LINES = /[^\P{C}\n\t]|[\p{Zl}\p{Zp}]/gu;
+/** Characters shown of a name. */
+const NAME_LENGTH = 200;
+
+const numbers = new Intl.NumberFormat();
+const clockTime = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const dayAndTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const distance = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+let ahead = 0;
+
+/** @param {number} now the server's clock, which all times are from, in milliseconds since 1970 UTC */
+export function setClock(now) {
+  ahead = now - Date.now();
+}
+
+/** The server's time. */
+export function now() {
+  return Date.now() + ahead;
+}
+
+const escaped = (character) => `\\u{${character.codePointAt(0).toString(16)}}`;
+
+/** A name as one can see it, of bounded length: nothing in it hides, or turns around what is beside it. */
+export function visible(text) {
+  const shown = Array.from(text.slice(0, 2 * NAME_LENGTH)).slice(0, NAME_LENGTH).join("");
+  const rest = text.length - shown.length;
+  return shown.replace(UNSEEN, escaped) + (rest > 0 ? ` … (${number(rest)} more characters)` : "");
+}
+
+/** The same for a text of several lines, whole. */
+export function visibleLines(text) {
+  return text.replace(UNSEEN_IN_LINES, escaped);
+}
+
+export function number(value) {
+  return numbers.format(value);
+}
+
+/** "3 rules" */
+export function counted(value, one, many) {
+  return `${number(value)} ${value === 1 ? one : many}`;
+}
+
+/** @param {number} at milliseconds since 1970 UTC; local, with the day unless it is today */
+export function time(at) {
+  const today = new Date(now()).toDateString() === new Date(at).toDateString();
+  return (today ? clockTime : dayAndTime).format(at);
+}
+
+export function utc(at) {
+  return new Date(at).toISOString().replace("T", " ").replace("Z", " UTC");
+}
+
+/** "5 min. ago" */
+export function ago(at) {
+  const passed = at - now();
+  const [unit, length] = unitOf(-passed);
+  return distance.format(Math.min(0, Math.round(passed / length)), unit);
+}
+
+/** "5 h": how long something has lasted. */
+export function lasted(milliseconds) {
+  const [unit, length] = unitOf(milliseconds);
+  const value = Math.max(0, Math.floor(milliseconds / length));
+  return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(value);
+}
+
+/** @returns {[Intl.RelativeTimeFormatUnit, number]} */
+function unitOf(milliseconds) {
+  if (milliseconds < MINUTE) return ["second", SECOND];
+  if (milliseconds < HOUR) return ["minute", MINUTE];
+  return milliseconds < DAY ? ["hour", HOUR] : ["day", DAY];
+}

@@ -1,0 +1,86 @@
+// A rejection made by a driver is seen in the tail, in the counts and in the plot, and its rule can be opened.
+
+import assert from "node:assert/strict";
+import { asApp, assertQuiet, live, openConsole, replaceOrder, row, shows } from "./harness.mjs";
+
+export default async function (browser, { admin, uri }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  await live(page);
+  await shows(page.locator("#tail-empty"), "Nothing yet");
+  await shows(page.locator("#rules-empty"), "No rule has spoken yet");
+  await shows(page.locator("#state"), "Ready");
+  const plain = row(page, "whole");
+  assert.equal(await plain.locator("path.rejected").count(), 0);
+
+  await replaceOrder(uri, "checkout", { secret: 1 });
+  const first = page.locator("#tail .decision").first();
+  await shows(first, "whole");
+  for (const text of ["reject", "shop.orders", "replaceOne({_id}, {secret})", "app checkout"]) await shows(first, text);
+  assert.match(await first.locator("time").getAttribute("title"), / UTC$/);
+  await shows(plain.locator('[data-label="Rejected"]'), "1");
+  await plain.locator("path.rejected").waitFor({ state: "attached" });
+  await shows(page.locator("#hour"), "1 rejected");
+  assert.ok(await page.locator("#rules-empty").isHidden());
+  await plotMoves(page, uri);
+  await ruleOpens(page);
+  await shadowIsCountedApart(page, uri);
+  await tailIsFiltered(page);
+  await tailPauses(page, uri);
+  assertQuiet(complaints);
+}
+
+async function plotMoves(page, uri) {
+  await replaceOrder(uri, "warehouse", { a: 1 });
+  const title = row(page, "whole").locator("svg title", { hasText: "whole in the last 60 minutes: 2 rejected" });
+  await title.waitFor({ state: "attached" });
+}
+
+async function ruleOpens(page) {
+  const button = page.getByRole("button", { name: "whole", exact: true });
+  await button.focus();
+  await page.keyboard.press("Enter");
+  assert.equal(await button.getAttribute("aria-expanded"), "true");
+  const told = page.locator(`#${await button.getAttribute("aria-controls")}`);
+  const texts = ["Who saves whole orders", "replacement: { unguarded: reject }", "checkout", "warehouse", "2 reject"];
+  for (const text of texts) await shows(told, text);
+  // What belongs to the next rule is not shown.
+  assert.equal(await told.getByText("The next rule").count(), 0);
+  await page.keyboard.press("Enter");
+  assert.ok(await told.isHidden());
+}
+
+async function shadowIsCountedApart(page, uri) {
+  const update = [{ _id: 1 }, { $set: { a: 1 } }];
+  await asApp(uri, "storefront", (client) => client.db("shop").collection("items").updateOne(...update));
+  const tried = row(page, "tried");
+  await shows(tried.locator('[data-label="Shadow"]'), "1");
+  await shows(tried.locator('[data-label="Rejected"]'), "0");
+  // Who spoke last comes first, but nothing moves away from the focus.
+  const first = page.locator("#rules-table tbody").first();
+  await first.filter({ hasText: "whole" }).waitFor();
+  await page.locator("#rules-filter").focus();
+  await first.filter({ hasText: "tried" }).waitFor();
+}
+
+async function tailIsFiltered(page) {
+  const seen = () => page.locator("#tail .decision:visible").count();
+  assert.equal(await seen(), 3);
+  await page.locator("#tail-text").fill("WAREHOUSE");
+  assert.equal(await seen(), 1);
+  await page.locator("#tail-text").fill("nobody");
+  await shows(page.locator("#tail-empty"), "None of the last 3 decisions");
+  await page.locator("#tail-text").fill("");
+  await page.locator("#tail-rule").selectOption("tried");
+  assert.equal(await seen(), 1);
+  await page.locator("#tail-rule").selectOption("");
+}
+
+async function tailPauses(page, uri) {
+  await page.getByRole("button", { name: "Pause" }).click();
+  await replaceOrder(uri, "checkout", { late: 1 });
+  const resume = page.getByRole("button", { name: "Resume (1 waiting)" });
+  await resume.waitFor();
+  assert.equal(await page.locator("#tail .decision").count(), 3);
+  await resume.click();
+  await shows(page.locator("#tail .decision").first(), "replaceOne({_id}, {late})");
+}

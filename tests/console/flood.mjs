@@ -1,0 +1,39 @@
+// However many decisions come, the page keeps a bounded number; what comes twice is shown once.
+
+import assert from "node:assert/strict";
+import { assertQuiet, live, openConsole, shows } from "./harness.mjs";
+
+const EVENTS = 1000;
+const KEPT = 300;
+const REPEATED = 50;
+
+const decision = (number) => ({
+  number, at: 1_700_000_000_000 + number, rule: `rule-${number % 7}`, pattern: "deny", namespace: "d.c",
+  verdict: "reject", statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null,
+  client: "127.0.0.1:1", connection: 1, left_out: 0,
+});
+const event = (number) => `event: decision\nid: ${number}\ndata: ${JSON.stringify(decision(number))}\n\n`;
+
+export default async function (browser, { admin }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  await live(page);
+  const events = (from, to) => Array.from({ length: to - from }, (_, number) => event(from + number));
+  let answers = 0;
+  await page.route("**/api/decisions", (route) => {
+    answers += 1;
+    // As docward does: who comes again is told the last ones again.
+    const leftOut = "event: left_out\ndata: 5\n\n";
+    const again = () => [...events(EVENTS - REPEATED, EVENTS), leftOut, ...events(EVENTS, EVENTS + 100)];
+    const told = answers === 1 ? events(0, EVENTS) : again();
+    return route.fulfill({ status: 200, contentType: "text/event-stream", body: told.join("") });
+  });
+  await page.reload();
+  await shows(page.locator("#tail .decision").first(), `rule-${(EVENTS - 1) % 7}`);
+  await shows(page.locator("#tail-state"), "reconnecting");
+  await shows(page.locator("#tail .decision").first(), `rule-${(EVENTS + 99) % 7}`);
+  assert.ok(await page.locator("#tail li").count() <= KEPT);
+  const times = await page.locator("#tail .decision time").evaluateAll((all) => all.map((time) => time.dateTime));
+  assert.equal(new Set(times).size, times.length);
+  await shows(page.locator("#tail .missed").first(), "5 decisions were left out here");
+  assertQuiet(complaints);
+}

@@ -1,0 +1,91 @@
+// What goes wrong is said: a file that does not load, a connection that is lost, a drain.
+
+import assert from "node:assert/strict";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { MongoClient, assertQuiet, live, openConsole, replaceOrder, shows } from "./harness.mjs";
+
+export default async function (browser, docward) {
+  const way = await startWay(docward.admin);
+  const { page, complaints } = await openConsole(browser, way.address);
+  await live(page);
+  await shows(page.locator("#state"), "Ready");
+  await shows(page.locator("#members"), "primary");
+  await badReload(page, docward);
+  await lostConnection(page, way, docward);
+  await drain(page, docward);
+  way.close();
+  assertQuiet(complaints, /Failed to load resource: net::ERR_/);
+}
+
+async function badReload(page, { rules }) {
+  const good = readFileSync(rules, "utf8");
+  replace(rules, good.replace("unguarded: reject", "unguarded: rejekt"));
+  const notice = page.locator("#notices .notice");
+  // In full, and as `docward check` prints it.
+  for (const text of ["refused", "stay in force", "rules.yaml:", "did you mean `reject`?"]) await shows(notice, text);
+  assert.match(await notice.locator("pre").textContent(), /\n *\|\n\d+ \|.*rejekt.*\n.*\^/);
+  replace(rules, good);
+  await notice.waitFor({ state: "detached" });
+  await shows(page.locator("#reloads"), "1 refused");
+}
+
+/** At once, as a careful editor does. */
+function replace(file, text) {
+  writeFileSync(`${file}.new`, text);
+  renameSync(`${file}.new`, file);
+}
+
+/** A network between browser and docward that can be broken. */
+async function startWay(admin) {
+  const [host, port] = admin.split(":");
+  const open = new Set();
+  let broken = false;
+  const server = createServer((socket) => {
+    const further = connect(Number(port), host);
+    for (const end of [socket, further]) {
+      open.add(end);
+      end.on("error", () => {});
+      end.on("close", () => [socket, further].forEach((each) => open.delete(each.destroy())));
+    }
+    if (broken) socket.destroy();
+    else socket.pipe(further).pipe(socket);
+  });
+  const cut = () => open.forEach((socket) => socket.destroy());
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  return {
+    address: `127.0.0.1:${server.address().port}`,
+    break: () => { broken = true; cut(); },
+    mend: () => { broken = false; },
+    close: () => { server.close(); cut(); },
+  };
+}
+
+async function lostConnection(page, way, { uri }) {
+  way.break();
+  await shows(page.locator("#state"), "No connection");
+  await shows(page.locator("#notices"), "what is shown is from");
+  await replaceOrder(uri, "meanwhile", { a: 1 });
+  assert.equal(await page.locator("#tail .decision").count(), 0);
+  way.mend();
+  await shows(page.locator("#state"), "Ready");
+  await page.locator("#notices .notice").waitFor({ state: "detached" });
+  await shows(page.locator("#tail .decision"), "meanwhile");
+  await live(page);
+  assert.equal(await page.locator("#tail .decision").count(), 1);
+}
+
+/** An open transaction keeps it alive until it is over. */
+async function drain(page, { uri, pid }) {
+  const client = await new MongoClient(uri).connect();
+  const session = client.startSession();
+  session.startTransaction();
+  await client.db("drained").collection("c").insertOne({ a: 1 }, { session });
+  process.kill(pid, "SIGTERM");
+  await shows(page.locator("#state"), "Draining");
+  await shows(page.locator("#notices"), "about to end");
+  await session.commitTransaction();
+  await session.endSession();
+  await client.close();
+  await shows(page.locator("#state"), "No connection");
+}

@@ -1,0 +1,43 @@
+// The playground answers as `docward explain` does, and points at a mistake.
+
+import assert from "node:assert/strict";
+import { assertQuiet, explain, openConsole, shows } from "./harness.mjs";
+
+export default async function (browser, { admin }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  const answer = page.locator("#answer");
+  await page.getByLabel("Database").fill("shop");
+
+  await explain(page, 'db.orders.replaceOne({_id: 1}, {status: "paid"})');
+  for (const text of ["reject", "whole", "Who saves whole orders", "Use updateOne"]) await shows(answer, text);
+
+  await explain(page, 'db.customers.replaceOne({_id: 1}, {name: "Ada"})');
+  await shows(answer.locator("del").first(), "- db.customers.replaceOne(");
+  await shows(answer.locator("ins").first(), "+ db.customers.updateOne(");
+  await shows(answer, "{$set: {name: \"Ada\"}}");
+
+  await page.getByLabel("Application").fill("migrator-1");
+  await explain(page, 'db.orders.deleteOne({_id: 1})');
+  await shows(answer, "except-reject");
+
+  await mistake(page, answer);
+  // The keyboard asks, too, and a right command leaves nothing of the mistake.
+  await page.getByLabel("Command", { exact: false }).fill("db.other.find({})");
+  await page.keyboard.press("Control+Enter");
+  await shows(answer, "It goes on as it is.");
+  assert.equal(await page.getByLabel("Command", { exact: false }).getAttribute("aria-invalid"), null);
+  assertQuiet(complaints, /status of 422/);
+}
+
+/** Behind a character that is two UTF-16 units, and on the second line. */
+async function mistake(page, answer) {
+  const command = 'db.orders.updateOne({_id: "🐘"},\n  {$set: {a: "🐘"}}, {upsrt: true})';
+  const field = page.getByLabel("Command", { exact: false });
+  await explain(page, command);
+  await shows(answer, "updateOne has no option upsrt");
+  await shows(answer, "did you mean upsert?");
+  assert.equal(await answer.locator("mark").textContent(), "u");
+  assert.equal(await field.getAttribute("aria-invalid"), "true");
+  const selected = await field.evaluate((area) => area.value.slice(area.selectionStart, area.selectionStart + 5));
+  assert.equal(selected, "upsrt");
+}

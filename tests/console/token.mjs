@@ -1,0 +1,35 @@
+// Without the token the page shows nothing; with it, until the tab is closed or the token forgotten, everything.
+
+import assert from "node:assert/strict";
+import { assertQuiet, live, openConsole, shows } from "./harness.mjs";
+
+export default async function (browser, { admin, token }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  const field = page.getByLabel("Token", { exact: true });
+  await shows(page.locator("#state"), "Locked");
+  const nothing = async () => {
+    assert.ok(await page.locator("#desk").isHidden());
+    assert.ok(!(await page.content()).includes("whole"));
+  };
+  await field.waitFor();
+  await nothing();
+  for (const wrong of ["0123456789abcde", "nö – ☃"]) {
+    await field.fill(wrong);
+    await page.getByRole("button", { name: "Open" }).click();
+    await shows(page.getByRole("alert"), "does not know this token");
+    await nothing();
+    await field.waitFor();
+  }
+  await field.fill(token);
+  await page.keyboard.press("Enter");
+  await live(page);
+  await shows(page.locator("#rules-table"), "whole");
+  assert.ok(!page.url().includes(token) && !(await page.content()).includes(token));
+  // Another page of the tab has it, another tab has not.
+  await page.reload();
+  await live(page);
+  await page.getByRole("button", { name: "Forget token" }).click();
+  await field.waitFor();
+  await nothing();
+  assertQuiet(complaints, /status of 401/);
+}

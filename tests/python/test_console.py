@@ -1,0 +1,114 @@
+"""The console in a browser, before a real mongod and a real driver: the scenarios of tests/console.
+
+Each runs in a Chromium of its own, with a docward of its own.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+import servers
+
+TIMEOUT = 5 * servers.PATIENCE  # seconds; a scenario needs a few
+NO_CHROMIUM = 3
+TOKEN = "0123456789abcdef"
+
+RULES = """version: 1
+rules:
+  - name: whole
+    why: Who saves whole orders erases what others wrote.
+    namespace: shop.orders
+    replacement: { unguarded: reject }
+
+  # The next rule is only tried.
+  - name: tried
+    namespace: shop.items
+    mode: shadow
+    together: [a, b]
+  - name: merged
+    namespace: shop.customers
+    replacement: { unguarded: merge }
+  - name: kept
+    namespace: shop.orders
+    except: { apps: [migrator-*] }
+    deny: { operations: [delete] }
+"""
+
+HOSTILE_RULES = """version: 1
+rules:
+  - name: hostile
+    why: "</p><img src=x onerror=hacked=1>\\"><script>hacked=1</script>\\u202Egnp.exe"
+    namespace: hostile.*
+    deny: { operations: [insert] }   # <img src=x onerror=hacked=1> \u202egnp.exe
+"""
+
+SCENARIOS = {
+    "decisions": RULES,
+    "flood": "",
+    "hostile": HOSTILE_RULES,
+    "layout": RULES,
+    "life": RULES,
+    "playground": RULES,
+    "token": RULES,
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The environment in which scenarios find a browser and what they need to drive it."""
+    script = servers.REPOSITORY / "scripts/chromium.sh"
+    found = subprocess.run([script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if found.returncode == NO_CHROMIUM:
+        pytest.skip(f"the console is not tested in a browser: {found.stderr.strip()}")
+    assert found.returncode == 0, found.stderr
+    modules = [servers.script_output(name) for name in ("browser-tools.sh", "node-driver.sh")]
+    return {"CHROMIUM": found.stdout.strip(), "NODE_PATH": ":".join(modules)}
+
+
+@pytest.fixture
+def admin(mongod, tmp_path):
+    """Starts a docward with an admin address."""
+    started = []
+
+    def start(rules, *arguments):
+        arguments = ("--admin", "127.0.0.1:0", *arguments)
+        executable = servers.docward_executable()
+        started.append(servers.Docward(executable, mongod.uri, rules, arguments, listeners=2))
+        return started[-1]
+
+    yield start
+    for docward in started:
+        docward.close()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_console(scenario, browser, admin, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    arguments = ["--admin-token-file", token] if scenario == "token" else []
+    docward = admin(SCENARIOS[scenario], *arguments)
+    told = {
+        "uri": docward.uri,
+        "admin": docward.addresses[1],
+        "rules": str(docward.folder / "rules.yaml"),
+        "pid": docward.pid,
+        "token": TOKEN,
+    }
+    done = subprocess.run(
+        ["node", servers.REPOSITORY / "tests/console/run.mjs", scenario, json.dumps(told)],
+        env={**os.environ, **browser},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, "\n".join([done.stdout, *docward.log[-20:]])
+    assert not [line for line in docward.log if "panicked" in line]
+
+
+def test_every_scenario_is_run():
+    files = {path.stem for path in (servers.REPOSITORY / "tests/console").glob("*.mjs")}
+    assert files == SCENARIOS.keys() | {"harness", "run"}
