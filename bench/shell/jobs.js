@@ -1,0 +1,37 @@
+// A job queue. Every worker puts a job in, takes the first that is new, marks it as its own, and completes it.
+//
+// What goes wrong: "new" is not "nobody has it". Two workers take the same job, and the mail goes out twice.
+
+/* global workload, ObjectId */
+
+function takeJob(db, token) {
+  return db.jobs.findOneAndUpdate(
+    { state: 'new' },
+    { $set: { locked: true, by: token }, $inc: { taken: 1 } },
+    { returnDocument: 'after' },
+  );
+}
+
+workload('jobs', {
+  database: 'work',
+
+  setup(db) {
+    db.jobs.createIndex({ state: 1 });
+    db.jobs.createIndex({ by: 1 });
+    db.jobs.deleteMany({});
+  },
+
+  traffic(db, { rounds }) {
+    for (let i = 0; i < rounds; i += 1) {
+      db.jobs.insertOne({ kind: 'mail', state: 'new', locked: false, try: 0, taken: 0 });
+      const token = ObjectId();
+      const job = takeJob(db, token);
+      if (job) db.jobs.updateOne({ by: token, try: job.try }, { $set: { state: 'done', locked: false } });
+    }
+    return { operations: rounds };
+  },
+
+  check(db) {
+    return { 'jobs taken more than once': db.jobs.countDocuments({ taken: { $gt: 1 } }) };
+  },
+});

@@ -1,0 +1,74 @@
+// Mongo shell traffic: runs workloads of this folder by `mongosh URI --file run.js`. In the environment:
+//
+//   WORKLOADS        names of workloads, as in shop,jobs
+//   PHASE            setup: empty the collections and fill them
+//                    traffic: what one of several shells at work does
+//                    check: count what must not be; all zero when the invariant held
+//   WORKER, WORKERS  which shell this is, from 0, and how many are at work (traffic)
+//   ROUNDS           how often each repeats what it does (traffic)
+//   NUMBERS          whose order numbers: application or docward (traffic)
+//
+// Prints one line of JSON for each workload. Set up and check directly, have the traffic go through docward with
+// the rules of WORKLOAD.yaml. `bench/compare/shell/` does so.
+
+/* global db, load, print, sleep, process, __dirname */
+
+const workloads = {};
+
+/** A workload registers itself: { database, setup(db), traffic(db, work), check(db, done) }. */
+function workload(name, steps) {
+  workloads[name] = steps;
+}
+
+const setting = (name, otherwise) => process.env[name] || otherwise;
+const workers = Number(setting('WORKERS', 1));
+const work = { worker: Number(setting('WORKER', 0)), rounds: Number(setting('ROUNDS', 20)), numbers: setting('NUMBERS', 'application') };
+// Where the shells meet; nobody replays or guards it.
+const meeting = db.getSiblingDB('meeting');
+
+/** Shells take unlike time to start; all begin when the last is here. */
+function waitForAll(name) {
+  const deadline = Date.now() + 60000;
+  meeting.present.insertOne({ workload: name });
+  while (meeting.present.countDocuments({ workload: name }) < workers) {
+    if (Date.now() > deadline) throw new Error(`not all ${workers} shells came to ${name}`);
+    sleep(5);
+  }
+}
+
+/** How many changes the applications were told had been made, by collection. */
+function acknowledged(name) {
+  const sum = {};
+  for (const { changes } of meeting.acknowledged.find({ workload: name }).toArray()) {
+    for (const [collection, count] of Object.entries(changes)) sum[collection] = (sum[collection] || 0) + Number(count);
+  }
+  return sum;
+}
+
+const PHASES = {
+  setup(name, own) {
+    meeting.present.deleteMany({ workload: name });
+    meeting.acknowledged.deleteMany({ workload: name });
+    workloads[name].setup(own);
+    return {};
+  },
+
+  traffic(name, own) {
+    waitForAll(name);
+    const begun = Date.now();
+    const { operations, changes = {} } = workloads[name].traffic(own, work);
+    const ended = Date.now();
+    meeting.acknowledged.insertOne({ workload: name, changes });
+    return { operations, begun, ended };
+  },
+
+  check(name, own) {
+    return { broken: workloads[name].check(own, acknowledged(name)) };
+  },
+};
+
+const phase = PHASES[setting('PHASE', 'check')];
+for (const name of setting('WORKLOADS', 'shop,library,devices,jobs,inbox').split(',')) {
+  load(`${__dirname}/${name}.js`);
+  print(JSON.stringify({ workload: name, ...phase(name, db.getSiblingDB(workloads[name].database)) }));
+}
