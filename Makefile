@@ -33,6 +33,16 @@ bench: ## measure what a message costs: time and allocations of triage, parsing,
 bench-compare: ## measure docward beside a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
 	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
 
+.PHONY: bench-shell
+bench-shell: ## run the workloads of bench/shell by mongosh, then replay them over many connections (WRITE=1 keeps the results)
+	@$(SHELLS) && cargo bench --bench compare -- shell replay $(if $(WRITE),--write)
+
+.PHONY: record-shells
+record-shells: ## record anew what bench-shell replays
+	@$(SHELLS) && cargo bench --bench compare -- record-shells
+
+SHELLS = MONGOD=$$(scripts/mongod.sh) && MONGOSH=$$(scripts/mongosh.sh) && export MONGOD MONGOSH
+
 .PHONY: instructions
 instructions: ## count the instructions of the hot paths and compare with the stored counts (STORE=1 stores them)
 	@scripts/instructions.sh $(if $(STORE),store)

@@ -63,6 +63,16 @@ impl Contender {
         Self { address: upstream.address.clone(), process: None }
     }
 
+    /// A server that is kept elsewhere, with nothing in between.
+    pub(crate) fn server(address: String) -> Self {
+        Self { address, process: None }
+    }
+
+    /// A docward that was started for its upstream already.
+    pub(crate) fn running(docward: Docward) -> Self {
+        Self { address: docward.address(), process: Some(Process::Docward(docward)) }
+    }
+
     pub(crate) fn relay(upstream: &Upstream) -> Result<Self> {
         let (address, process) = own(&["serve", "relay", &upstream.address])?;
         Ok(Self { address, process: Some(process) })

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::canned::frame_length;
 use super::contenders::Contender;
-use super::frames::TICK;
+use super::cycle::{Cycle, check};
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -26,22 +26,6 @@ const BUFFER: usize = 16 * 1024;
 pub(crate) struct Load {
     cycles: Vec<Cycle>,
     runtime: Runtime,
-}
-
-/// One connection's messages, which together are one operation or several.
-#[derive(Clone)]
-pub(crate) struct Cycle {
-    messages: Vec<Message>,
-    /// Messages of one operation.
-    per_operation: usize,
-}
-
-/// One message, with the places of its source time.
-#[derive(Clone)]
-struct Message {
-    bytes: Vec<u8>,
-    ticks: Vec<usize>,
-    time: i64,
 }
 
 /// What came of one run.
@@ -60,27 +44,38 @@ pub(crate) struct Idle {
     _runtime: Runtime,
 }
 
-impl Cycle {
-    /// One message that is one operation.
-    pub(crate) fn of(message: Vec<u8>) -> Self {
-        Self::in_turn(vec![message])
-    }
-
-    /// Each message is an operation.
-    pub(crate) fn in_turn(messages: Vec<Vec<u8>>) -> Self {
-        Self { messages: messages.into_iter().map(Message::new).collect(), per_operation: 1 }
-    }
-
-    /// All messages together are one operation.
-    pub(crate) fn together(messages: Vec<Vec<u8>>) -> Self {
-        Self { per_operation: messages.len(), ..Self::in_turn(messages) }
-    }
-}
-
 impl Load {
     /// `cycle` makes what each connection sends by its number.
     pub(crate) fn new(connections: usize, cycle: impl Fn(i64) -> Cycle) -> Self {
-        Self { cycles: (0..connections as i64).map(cycle).collect(), runtime: runtime() }
+        let cycle = |number: usize| {
+            let mut cycle = cycle(number as i64);
+            cycle.set_connection(number as u32);
+            cycle
+        };
+        Self { cycles: (0..connections).map(cycle).collect(), runtime: runtime() }
+    }
+
+    /// What each connection sends.
+    pub(crate) fn cycles(&mut self) -> &mut [Cycle] {
+        &mut self.cycles
+    }
+
+    /// Sends every message of every connection once, one after the other.
+    ///
+    /// # Errors
+    /// As of [`Self::run`].
+    pub(crate) fn run_once(&mut self, address: &str) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut buffer = vec![0; BUFFER];
+            for cycle in &mut self.cycles {
+                let mut stream = connect(address).await?;
+                cycle.begin();
+                for _ in 0..cycle.messages() {
+                    ask(&mut stream, cycle, &mut buffer).await?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Sends for this long.
@@ -122,7 +117,8 @@ pub(crate) fn open_idle(address: &str, count: usize, frame: &[u8]) -> Result<Idl
         let mut buffer = vec![0; BUFFER];
         for _ in 0..count {
             let mut stream = connect(address).await?;
-            exchange(&mut stream, frame, &mut buffer).await?;
+            let length = exchange(&mut stream, frame, &mut buffer).await?;
+            check(&buffer[..length])?;
             connections.push(stream);
         }
         anyhow::Ok(connections)
@@ -133,17 +129,6 @@ pub(crate) fn open_idle(address: &str, count: usize, frame: &[u8]) -> Result<Idl
 /// Latencies with three digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LONGEST, 3)?)
-}
-
-/// Refuses a reply that does not say that all went well.
-pub(crate) fn check(reply: &[u8]) -> Result<()> {
-    /// An error stands at the beginning or the end of its reply; documents that were found lie between.
-    const SEARCHED: usize = 1024;
-    let ends = [&reply[..reply.len().min(SEARCHED)], &reply[reply.len().saturating_sub(SEARCHED)..]];
-    let signs = [&b"\x01ok\0\0\0\0\0\0\0\0\0"[..], b"\x04writeErrors\0"];
-    let refused = ends.iter().any(|end| signs.iter().any(|sign| memchr::memmem::find(end, sign).is_some()));
-    ensure!(!refused, "the server refused a message: {}", String::from_utf8_lossy(reply));
-    Ok(())
 }
 
 /// One thread: the clients' own share of a small machine stays small.
@@ -164,23 +149,29 @@ async fn send_until(
     latencies: Arc<Mutex<Histogram<u64>>>,
 ) -> Result<Cycle> {
     let mut buffer = vec![0; BUFFER];
+    cycle.begin();
     loop {
-        for operation in cycle.messages.chunks_mut(cycle.per_operation) {
-            let sent = Instant::now();
-            if sent >= until {
-                return Ok(cycle);
-            }
-            for message in operation {
-                exchange(&mut stream, message.advance(), &mut buffer).await?;
-            }
-            let took = sent.elapsed().as_nanos() as u64;
-            latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took);
+        let sent = Instant::now();
+        if sent >= until {
+            return Ok(cycle);
         }
+        for _ in 0..cycle.per_operation() {
+            ask(&mut stream, &mut cycle, &mut buffer).await?;
+        }
+        let took = sent.elapsed().as_nanos() as u64;
+        latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took);
     }
 }
 
-/// Sends a message and reads its reply.
-async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
+/// Sends the next message, and hears its reply.
+async fn ask(stream: &mut TcpStream, cycle: &mut Cycle, buffer: &mut Vec<u8>) -> Result<()> {
+    let (message, frame) = cycle.advance();
+    let length = exchange(stream, frame, buffer).await?;
+    cycle.heard(message, &buffer[..length])
+}
+
+/// Sends a message and reads its reply, whose length is returned.
+async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
     stream.write_all(frame).await?;
     let mut filled = 0;
     loop {
@@ -188,27 +179,10 @@ async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) ->
         ensure!(read > 0, "the connection was closed instead of a reply");
         filled += read;
         match frame_length(&buffer[..filled]) {
-            Some(length) if length <= filled => return check(&buffer[..filled]),
+            Some(length) if length <= filled => return Ok(filled),
             Some(length) if length > buffer.len() => buffer.resize(length, 0),
             _ => {}
         }
-    }
-}
-
-impl Message {
-    fn new(bytes: Vec<u8>) -> Self {
-        let tick = TICK.to_le_bytes();
-        let ticks = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&tick)).collect();
-        Self { bytes, ticks, time: TICK }
-    }
-
-    /// The source's clock goes on, so that every write changes something.
-    fn advance(&mut self) -> &[u8] {
-        self.time += 1;
-        for at in &self.ticks {
-            self.bytes[*at..at + 8].copy_from_slice(&self.time.to_le_bytes());
-        }
-        &self.bytes
     }
 }
 

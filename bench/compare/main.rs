@@ -4,9 +4,11 @@
 //! `--write` the findings go to `bench/RESULTS.md` and `bench/plots/`. Who is compared takes turns in every round, so that
 //! what else the machine does falls on all alike: read the ratios, not the figures. `contenders.rs` starts what is
 //! compared, `load.rs` and `open_loop.rs` drive it, `canned.rs` answers, `rounds.rs` measures, `sections/` have the story.
+//! `shell/` runs and replays what people write for mongosh.
 
 mod canned;
 mod contenders;
+mod cycle;
 #[path = "../frames.rs"]
 mod frames;
 mod load;
@@ -17,6 +19,7 @@ mod report;
 mod roles;
 mod rounds;
 mod sections;
+mod shell;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 mod usage;
@@ -31,6 +34,9 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
     if let Some(played) = roles::play(&words) {
         return played;
+    }
+    if words == ["record-shells"] {
+        return shell::record::record_all();
     }
     let has = |flag| arguments.iter().any(|argument| argument == flag);
     if !has("--bench") {

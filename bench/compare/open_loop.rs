@@ -15,7 +15,8 @@ use hdrhistogram::Histogram;
 
 use super::canned::frame_length;
 use super::contenders::Contender;
-use super::load::{Measure, check, histogram};
+use super::cycle::Cycle;
+use super::load::{Load, Measure, histogram};
 
 /// When messages are to be sent: evenly, by the connections in turn.
 #[derive(Clone, Copy)]
@@ -43,17 +44,13 @@ impl Schedule {
     }
 }
 
-/// Sends `frame` over so many connections, so many times a second in all.
+/// Sends what the connections have to send, so many messages a second in all; each message is an operation.
 ///
 /// # Errors
 /// The sockets', and the server's when it refuses a message.
-pub(crate) fn run(
-    contender: &Contender,
-    frame: &[u8],
-    connections: u32,
-    rate: f64,
-    duration: Duration,
-) -> Result<Measure> {
+pub(crate) fn run(load: &mut Load, contender: &Contender, rate: f64, duration: Duration) -> Result<Measure> {
+    let cycles = load.cycles();
+    let connections = cycles.len() as u32;
     let sockets = (0..connections).map(|_| connect(&contender.address)).collect::<Result<Vec<_>>>()?;
     let messages = (rate * duration.as_secs_f64()) as u32;
     let interval = Duration::from_secs_f64(1.0 / rate);
@@ -63,12 +60,14 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let readers: Vec<_> = (0..)
             .zip(&sockets)
-            .map(|(number, socket)| {
-                let latencies = &latencies;
-                scope.spawn(move || read(socket, number, schedule, latencies))
+            .zip(cycles.iter_mut())
+            .map(|((number, socket), cycle)| {
+                cycle.begin();
+                let (latencies, cycle) = (&latencies, cycle.clone());
+                scope.spawn(move || read(socket, number, &cycle, schedule, latencies))
             })
             .collect();
-        let sent = send(&sockets, frame, schedule);
+        let sent = send(&sockets, cycles, schedule);
         let read = readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
         sent.and(read.collect::<Result<()>>())
     })?;
@@ -85,7 +84,7 @@ fn connect(address: &str) -> Result<TcpStream> {
 }
 
 /// Whoever is late sends at once what was due meanwhile.
-fn send(sockets: &[TcpStream], frame: &[u8], schedule: Schedule) -> Result<()> {
+fn send(sockets: &[TcpStream], cycles: &mut [Cycle], schedule: Schedule) -> Result<()> {
     // The kernel may wake a thread 50 us late to save power; that would be measured too.
     rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN))?;
     for message in 0..schedule.messages {
@@ -94,13 +93,20 @@ fn send(sockets: &[TcpStream], frame: &[u8], schedule: Schedule) -> Result<()> {
         if !wait.is_zero() {
             thread::sleep(wait);
         }
+        let (_, frame) = cycles[connection as usize].advance();
         (&sockets[connection as usize]).write_all(frame)?;
     }
     Ok(())
 }
 
 /// Replies come in the order of their messages, so counting tells which is which.
-fn read(mut socket: &TcpStream, connection: u32, schedule: Schedule, latencies: &Mutex<Histogram<u64>>) -> Result<()> {
+fn read(
+    mut socket: &TcpStream,
+    connection: u32,
+    cycle: &Cycle,
+    schedule: Schedule,
+    latencies: &Mutex<Histogram<u64>>,
+) -> Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut filled = 0;
     let mut number = 0;
@@ -108,9 +114,12 @@ fn read(mut socket: &TcpStream, connection: u32, schedule: Schedule, latencies: 
         let read = socket.read(&mut buffer[filled..]).context("a reply did not come in time")?;
         anyhow::ensure!(read > 0, "the connection was closed instead of a reply");
         filled += read;
+        if let Some(length) = frame_length(&buffer[..filled]).filter(|length| *length > buffer.len()) {
+            buffer.resize(length, 0);
+        }
         let mut at = 0;
         while let Some(length) = frame_length(&buffer[at..filled]).filter(|length| at + length <= filled) {
-            check(&buffer[at..at + length])?;
+            cycle.heard(number as usize % cycle.messages(), &buffer[at..at + length])?;
             let took = schedule.due(connection, number).elapsed().as_nanos() as u64;
             latencies.lock().map_err(|_| anyhow!("a reader panicked"))?.saturating_record(took);
             (at, number) = (at + length, number + 1);

@@ -9,7 +9,8 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 
 use super::contenders::Contender;
-use super::load::{Cycle, Load, Measure, histogram};
+use super::cycle::Cycle;
+use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
 /// Rounds in which every row has its turn.
@@ -29,7 +30,7 @@ struct Row<'c> {
 
 enum Sends {
     Closed(Load),
-    Open { frame: Vec<u8>, connections: u32, rate: f64 },
+    Open { load: Load, rate: f64 },
 }
 
 /// Names a row in the results.
@@ -71,11 +72,11 @@ impl<'c> Rounds<'c> {
         &mut self,
         name: &str,
         contender: &'c Contender,
-        connections: u32,
+        connections: usize,
         rate: f64,
-        frame: Vec<u8>,
+        frame: &[u8],
     ) -> RowId {
-        self.add(name, contender, Sends::Open { frame, connections, rate })
+        self.add(name, contender, Sends::Open { load: Load::new(connections, |_| Cycle::of(frame.to_vec())), rate })
     }
 
     fn add(&mut self, name: &str, contender: &'c Contender, sends: Sends) -> RowId {
@@ -103,7 +104,7 @@ impl Row<'_> {
         let contender = self.contender;
         let mut run = |duration| match &mut self.sends {
             Sends::Closed(load) => load.run(contender, duration),
-            Sends::Open { frame, connections, rate } => open_loop::run(contender, frame, *connections, *rate, duration),
+            Sends::Open { load, rate } => open_loop::run(load, contender, *rate, duration),
         };
         run(WARM_UP)?;
         run(TURN)

@@ -21,11 +21,9 @@ function shuffled(readings, seed) {
 }
 
 workload('devices', {
-  database: 'iot',
-
   setup(db) {
     db.history.createIndex({ device: 1, published_at: 1 });
-    db.devices.deleteMany({});
+    db.states.deleteMany({});
     db.history.deleteMany({});
   },
 
@@ -36,7 +34,7 @@ workload('devices', {
       readings.push({ device: i % DEVICES, temperature: nth, published_at: new Date(FIRST + nth * MINUTE) });
     }
     for (const { device, temperature, published_at } of shuffled(readings, worker)) {
-      db.devices.updateOne({ _id: device }, { $set: { temperature, published_at } }, { upsert: true });
+      db.states.updateOne({ _id: device }, { $set: { temperature, published_at } }, { upsert: true });
       db.history.insertOne({ device, temperature, published_at });
     }
     return { operations: rounds };
@@ -46,7 +44,7 @@ workload('devices', {
   check(db) {
     const newest = db.history.aggregate([
       { $group: { _id: '$device', published_at: { $max: '$published_at' } } },
-      { $lookup: { from: 'devices', localField: '_id', foreignField: '_id', as: 'state' } },
+      { $lookup: { from: 'states', localField: '_id', foreignField: '_id', as: 'state' } },
       { $match: { $expr: { $gt: ['$published_at', { $first: '$state.published_at' }] } } },
     ]).toArray();
     return { 'devices in an old state': newest.length };

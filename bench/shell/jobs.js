@@ -5,7 +5,7 @@
 /* global workload, ObjectId */
 
 function takeJob(db, token) {
-  return db.jobs.findOneAndUpdate(
+  return db.queue.findOneAndUpdate(
     { state: 'new' },
     { $set: { locked: true, by: token }, $inc: { taken: 1 } },
     { returnDocument: 'after' },
@@ -13,25 +13,23 @@ function takeJob(db, token) {
 }
 
 workload('jobs', {
-  database: 'work',
-
   setup(db) {
-    db.jobs.createIndex({ state: 1 });
-    db.jobs.createIndex({ by: 1 });
-    db.jobs.deleteMany({});
+    db.queue.createIndex({ state: 1 });
+    db.queue.createIndex({ by: 1 });
+    db.queue.deleteMany({});
   },
 
   traffic(db, { rounds }) {
     for (let i = 0; i < rounds; i += 1) {
-      db.jobs.insertOne({ kind: 'mail', state: 'new', locked: false, try: 0, taken: 0 });
+      db.queue.insertOne({ kind: 'mail', state: 'new', locked: false, try: 0, taken: 0 });
       const token = ObjectId();
       const job = takeJob(db, token);
-      if (job) db.jobs.updateOne({ by: token, try: job.try }, { $set: { state: 'done', locked: false } });
+      if (job) db.queue.updateOne({ by: token, try: job.try }, { $set: { state: 'done', locked: false } });
     }
     return { operations: rounds };
   },
 
   check(db) {
-    return { 'jobs taken more than once': db.jobs.countDocuments({ taken: { $gt: 1 } }) };
+    return { 'jobs taken more than once': db.queue.countDocuments({ taken: { $gt: 1 } }) };
   },
 });

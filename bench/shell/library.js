@@ -30,8 +30,6 @@ function countOutDamaged(db, _id) {
 }
 
 workload('library', {
-  database: 'library',
-
   setup(db) {
     db.books.deleteMany({});
     const books = [];

@@ -15,7 +15,7 @@
 
 const workloads = {};
 
-/** A workload registers itself: { database, setup(db), traffic(db, work), check(db, done) }. */
+/** A workload registers itself: { setup(db), traffic(db, work), check(db, done) }. Its database has its name. */
 function workload(name, steps) {
   workloads[name] = steps;
 }
@@ -70,5 +70,5 @@ const PHASES = {
 const phase = PHASES[setting('PHASE', 'check')];
 for (const name of setting('WORKLOADS', 'shop,library,devices,jobs,inbox').split(',')) {
   load(`${__dirname}/${name}.js`);
-  print(JSON.stringify({ workload: name, ...phase(name, db.getSiblingDB(workloads[name].database)) }));
+  print(JSON.stringify({ workload: name, ...phase(name, db.getSiblingDB(name)) }));
 }

@@ -34,8 +34,6 @@ function putIntoCart(db, _id, item) {
 }
 
 workload('shop', {
-  database: 'shop',
-
   setup(db) {
     db.orders.createIndex({ order_no: 1 });
     db.orders.deleteMany({});

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::canned::{CONNECTIONS, around, find, rate};
 use crate::contenders::{self, Contender, Upstream};
+use crate::cycle::Cycle;
 use crate::frames;
-use crate::load::Cycle;
 use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
 use crate::rounds::{Results, Rounds, RowId, cpu};

@@ -4,8 +4,9 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 
 use crate::contenders::{self, Contender, Upstream};
+use crate::cycle::Cycle;
 use crate::frames;
-use crate::load::{Cycle, Measure};
+use crate::load::Measure;
 use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
 use crate::rounds::{Rounds, cpu};
@@ -61,7 +62,7 @@ pub(super) fn latency() -> Result<Option<Report>> {
     for (name, way) in &ways {
         let alone = rounds.closed(&format!("{name}, 1 connection"), way, 1, find);
         let named = format!("{name}, 64 connections, {}/s", number(RATE));
-        rows.push((*name, alone, rounds.open(&named, way, 64, RATE, frames::find("devices", 1))));
+        rows.push((*name, alone, rounds.open(&named, way, 64, RATE, &frames::find("devices", 1))));
     }
     let results = rounds.run()?;
     let mut report = Report::new("latency");

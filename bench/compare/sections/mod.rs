@@ -5,6 +5,7 @@ mod axes;
 mod canned;
 mod idle;
 mod server;
+mod shell;
 
 use anyhow::Result;
 
@@ -12,7 +13,7 @@ use super::report::Report;
 
 type Section = fn() -> Result<Option<Report>>;
 
-pub(crate) const SECTIONS: [(&str, Section); 9] = [
+pub(crate) const SECTIONS: [(&str, Section); 11] = [
     ("unmatched", canned::unmatched),
     ("latency", canned::latency),
     ("rewritten", canned::rewritten),
@@ -22,4 +23,6 @@ pub(crate) const SECTIONS: [(&str, Section); 9] = [
     ("idle", idle::idle),
     ("sequence", server::sequence),
     ("mixed", server::mixed),
+    ("shell", shell::shells),
+    ("replay", shell::replay),
 ];

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::canned::{CONNECTIONS, rate};
 use crate::contenders::{self, Contender, Upstream};
+use crate::cycle::Cycle;
 use crate::frames;
-use crate::load::Cycle;
 use crate::report::{Goal, Report};
 use crate::rounds::Rounds;
 

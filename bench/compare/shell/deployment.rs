@@ -1,0 +1,52 @@
+//! The server the workloads run on, and the docwards before it.
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+
+use super::mongosh;
+use crate::contenders::Contender;
+use crate::support::mongod::{Kind, Mongod};
+use crate::support::process::repository;
+use crate::support::proxy::Docward;
+
+/// A replica set of one member, so that writes are retryable ones.
+pub(crate) struct Deployment {
+    pub(crate) mongod: Mongod,
+}
+
+impl Deployment {
+    /// With the workloads' collections and indexes.
+    pub(crate) fn start() -> Result<Self> {
+        let mongod = Mongod::start(Kind::ReplicaSet);
+        mongosh::set_up(&mongod.uri())?;
+        Ok(Self { mongod })
+    }
+
+    /// docward with the workloads' rules.
+    pub(crate) fn guarded(&self) -> Docward {
+        Docward::before(&self.mongod.uri()).rules_path(repository("bench/shell")).start()
+    }
+
+    /// docward without rules.
+    pub(crate) fn unguarded(&self) -> Docward {
+        Docward::before(&self.mongod.uri()).start()
+    }
+
+    pub(crate) fn direct(&self) -> Contender {
+        Contender::server(self.mongod.address())
+    }
+
+    /// What the applications were told had been changed, for the check to compare with.
+    pub(crate) fn note_acknowledged(&self, workload: &str, changes: Document) -> Result<()> {
+        let all = doc! { "q": { "workload": workload }, "limit": 0 };
+        self.command(doc! { "delete": "acknowledged", "deletes": [all] })?;
+        let told = doc! { "workload": workload, "changes": changes };
+        self.command(doc! { "insert": "acknowledged", "documents": [told] })
+    }
+
+    fn command(&self, command: Document) -> Result<()> {
+        let reply = self.mongod.command("meeting", command);
+        ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "{reply}");
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! The workloads of `bench/shell/`, in short: what breaks directly, docward keeps, by shells at work and when what they
+//! sent is replayed over many connections; and with the rules off the replay breaks too, so the checks can fail.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../bench/compare/canned.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod canned;
+#[path = "../bench/compare/contenders.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod contenders;
+#[path = "../bench/compare/cycle.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod cycle;
+#[path = "../bench/frames.rs"]
+mod frames;
+#[path = "../bench/compare/load.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod load;
+#[path = "../bench/compare/open_loop.rs"]
+mod open_loop;
+#[path = "../bench/compare/shell/mod.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod shell;
+mod support;
+#[path = "../bench/compare/usage.rs"]
+#[allow(dead_code, reason = "shared with the benchmark")]
+mod usage;
+
+use std::time::Duration;
+
+use contenders::Contender;
+use shell::WORKLOADS;
+use shell::deployment::Deployment;
+use shell::mongosh::{Amount, Broken, Numbers, check, set_up, work};
+use shell::replay::{Pace, prepare_all};
+
+const AMOUNT: Amount = Amount { shells: 2, rounds: 30 };
+const CONNECTIONS: usize = 16;
+const TURN: Duration = Duration::from_millis(300);
+
+#[test]
+fn docward_keeps_what_shells_break() {
+    let deployment = Deployment::start().unwrap();
+    let direct = deployment.mongod.uri();
+    work(&direct, AMOUNT, Numbers::Application).unwrap();
+    assert_all_broken(&check(&direct).unwrap());
+
+    set_up(&direct).unwrap();
+    let guarded = deployment.guarded();
+    let done = work(&guarded.uri(), AMOUNT, Numbers::Docward).unwrap();
+    assert_none_broken(&check(&direct).unwrap());
+    assert!(WORKLOADS.iter().all(|workload| done[*workload].operations > 0));
+}
+
+#[test]
+fn docward_keeps_what_a_replay_breaks() {
+    let deployment = Deployment::start().unwrap();
+    let replay = |contender: &Contender, pace| {
+        for mut replay in prepare_all(CONNECTIONS).unwrap() {
+            let (measure, _) = replay.run(&deployment, contender, pace, TURN).unwrap();
+            assert!(measure.latencies.len() > 0, "{}", replay.workload);
+        }
+        check(&deployment.mongod.uri()).unwrap()
+    };
+    let guarded = Contender::running(deployment.guarded());
+    assert_none_broken(&replay(&guarded, Pace::Closed));
+    assert_none_broken(&replay(&guarded, Pace::Open(500.0)));
+    let unguarded = Contender::running(deployment.unguarded());
+    assert_all_broken(&replay(&unguarded, Pace::Closed));
+}
+
+fn assert_none_broken(broken: &Broken) {
+    assert_eq!(broken.len(), WORKLOADS.len());
+    assert!(broken.values().flat_map(|counts| counts.values()).all(|count| *count == 0), "{broken:#?}");
+}
+
+/// Each workload has something that must not be.
+fn assert_all_broken(broken: &Broken) {
+    assert_eq!(broken.len(), WORKLOADS.len());
+    assert!(broken.values().all(|counts| counts.values().any(|count| *count > 0)), "{broken:#?}");
+}
