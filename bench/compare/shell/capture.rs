@@ -49,7 +49,7 @@ pub(crate) fn read(file: &Path) -> Result<(Document, Vec<Document>)> {
 
 /// Whether a command reaches the workload's documents, which are in the database of its name.
 pub(crate) fn belongs_to(record: &Document, workload: &str) -> bool {
-    command(record).is_some_and(|command| command.get_str("$db") == Ok(workload))
+    command(record).is_some_and(|command| command.get_str("$db").is_ok_and(|own| own == workload))
 }
 
 fn command(record: &Document) -> Option<&Document> {
