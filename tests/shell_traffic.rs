@@ -37,7 +37,9 @@ use shell::replay::{Pace, prepare_all};
 
 const AMOUNT: Amount = Amount { shells: 2, rounds: 30 };
 const CONNECTIONS: usize = 16;
-const TURN: Duration = Duration::from_millis(300);
+/// In a closed loop every connection sends all it has at least once, however slow the machine is.
+const CLOSED: (Pace, Duration) = (Pace::Closed, Duration::from_millis(50));
+const OPEN: (Pace, Duration) = (Pace::Open(1_000.0), Duration::from_millis(300));
 
 #[test]
 fn docward_keeps_what_shells_break() {
@@ -56,18 +58,18 @@ fn docward_keeps_what_shells_break() {
 #[test]
 fn docward_keeps_what_a_replay_breaks() {
     let deployment = Deployment::start().unwrap();
-    let replay = |contender: &Contender, pace| {
+    let replay = |contender: &Contender, (pace, turn)| {
         for mut replay in prepare_all(CONNECTIONS).unwrap() {
-            let (measure, _) = replay.run(&deployment, contender, pace, TURN).unwrap();
+            let (measure, _) = replay.run(&deployment, contender, pace, turn).unwrap();
             assert!(measure.latencies.len() > 0, "{}", replay.workload);
         }
         check(&deployment.mongod.uri()).unwrap()
     };
     let guarded = Contender::running(deployment.guarded());
-    assert_none_broken(&replay(&guarded, Pace::Closed));
-    assert_none_broken(&replay(&guarded, Pace::Open(500.0)));
+    assert_none_broken(&replay(&guarded, CLOSED));
+    assert_none_broken(&replay(&guarded, OPEN));
     let unguarded = Contender::running(deployment.unguarded());
-    assert_all_broken(&replay(&unguarded, Pace::Closed));
+    assert_all_broken(&replay(&unguarded, CLOSED));
 }
 
 fn assert_none_broken(broken: &Broken) {

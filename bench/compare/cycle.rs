@@ -146,6 +146,11 @@ impl Cycle {
         self.per_operation
     }
 
+    /// Whether all messages have been sent as often as one another.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.at == 0
+    }
+
     /// The place of the next message, and its bytes.
     pub(crate) fn advance(&mut self) -> (usize, &[u8]) {
         let at = self.at;

@@ -78,7 +78,7 @@ impl Load {
         })
     }
 
-    /// Sends for this long.
+    /// Sends for this long, and on until every connection has sent all its messages equally often.
     ///
     /// # Errors
     /// The sockets', and the server's when it refuses a message.
@@ -152,7 +152,7 @@ async fn send_until(
     cycle.begin();
     loop {
         let sent = Instant::now();
-        if sent >= until {
+        if sent >= until && cycle.is_whole() {
             return Ok(cycle);
         }
         for _ in 0..cycle.per_operation() {
