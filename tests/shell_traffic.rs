@@ -61,7 +61,7 @@ fn docward_keeps_what_a_replay_breaks() {
     let replay = |contender: &Contender, (pace, turn)| {
         for mut replay in prepare_all(CONNECTIONS).unwrap() {
             let (measure, _) = replay.run(&deployment, contender, pace, turn).unwrap();
-            assert!(measure.latencies.len() > 0, "{}", replay.workload);
+            assert!(!measure.latencies.is_empty(), "{}", replay.workload);
         }
         check(&deployment.mongod.uri()).unwrap()
     };

@@ -78,7 +78,7 @@ impl Load {
         })
     }
 
-    /// Sends for this long, and on until every connection has sent all its messages equally often.
+    /// Sends for this long, and on until every connection has sent all its messages equally often, at least once.
     ///
     /// # Errors
     /// The sockets', and the server's when it refuses a message.
@@ -152,14 +152,14 @@ async fn send_until(
     cycle.begin();
     loop {
         let sent = Instant::now();
-        if sent >= until && cycle.is_whole() {
-            return Ok(cycle);
-        }
         for _ in 0..cycle.per_operation() {
             ask(&mut stream, &mut cycle, &mut buffer).await?;
         }
-        let took = sent.elapsed().as_nanos() as u64;
-        latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took);
+        let took = sent.elapsed();
+        latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took.as_nanos() as u64);
+        if sent + took >= until && cycle.is_whole() {
+            return Ok(cycle);
+        }
     }
 }
 
