@@ -36,7 +36,7 @@ use shell::mongosh::{Amount, Broken, Numbers, check, set_up, work};
 use shell::replay::{Pace, prepare_all};
 
 const AMOUNT: Amount = Amount { shells: 2, rounds: 30 };
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 8;
 /// In a closed loop every connection sends all it has at least once, however slow the machine is.
 const CLOSED: (Pace, Duration) = (Pace::Closed, Duration::from_millis(50));
 const OPEN: (Pace, Duration) = (Pace::Open(1_000.0), Duration::from_millis(300));
