@@ -150,7 +150,7 @@ impl Sources {
     }
 
     fn rules(&self, page: &mut Page<'_>) -> fmt::Result {
-        let report = self.observer.report();
+        let (set, report) = self.observer.report();
         let verdicts = verdicts(&report);
         let labelled =
             verdicts.iter().map(|((rule, verdict), count)| ([("rule", *rule), ("verdict", *verdict)], *count));
@@ -164,7 +164,7 @@ impl Sources {
             "Rules that are loaded",
             modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)),
         )?;
-        let hash = [("hash", self.observer.rules().hash().to_string())];
+        let hash = [("hash", set.hash().to_string())];
         page.family(("rule_set", "The set of rules in force", None), MetricType::Info, |family| {
             family.encode_info(&hash)
         })

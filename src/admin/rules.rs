@@ -16,11 +16,11 @@ const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// See docs/observability.md for its fields.
 pub(super) async fn rules(State(sources): State<Sources>) -> Json<Value> {
-    let report = sources.observer.report();
+    let (set, report) = sources.observer.report();
     let now = milliseconds(SystemTime::now());
     let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, now)).collect();
     Json(json!({
-        "set": sources.observer.rules().hash().to_string(),
+        "set": set.hash().to_string(),
         "now": now,
         "minutes": MINUTES,
         "rules": rules,

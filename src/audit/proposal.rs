@@ -23,8 +23,8 @@ struct Proposal {
     evidence: Vec<String>,
 }
 
-/// A rule file that loads, or, where nothing calls for a rule, only a comment. What does not go together with rules
-/// proposed before it is a comment too.
+/// A rule file that loads, or, where nothing calls for a rule that does, only comments. What does not go together with
+/// rules proposed before it is a comment too.
 #[must_use]
 pub fn propose(habits: &Habits, sources: &[String]) -> String {
     const OPENING: &str = "version: 1\nrules:\n";
@@ -34,7 +34,7 @@ pub fn propose(habits: &Habits, sources: &[String]) -> String {
         return head + "# Nothing in it calls for a rule.\n";
     }
     head.push_str("# Every rule is in shadow mode: it counts and changes nothing. Try it, then remove `mode`.\n");
-    let mut body = String::new();
+    let (mut body, mut any) = (String::new(), false);
     let mut names = std::collections::HashMap::new();
     for proposal in found {
         let count: &mut u32 = names.entry(proposal.name.clone()).or_insert(0);
@@ -44,15 +44,17 @@ pub fn propose(habits: &Habits, sources: &[String]) -> String {
         let text = format!("{OPENING}{body}{rule}");
         if RuleSet::from_sources(vec![Source { name: "suggest".to_owned(), text }]).is_ok() {
             body.push_str(&rule);
+            any = true;
         } else {
-            body.push_str("\n  # Does not go together with the rules above, so it is only a comment:\n");
+            let reason = if any { "go together with the rules above" } else { "load" };
+            let _ = writeln!(body, "\n  # Does not {reason}, so it is only a comment:");
             for line in rule.lines().filter(|line| !line.is_empty()) {
                 // A String takes everything.
                 let _ = writeln!(body, "  # {}", line.trim_start_matches("  ").trim_start_matches("# "));
             }
         }
     }
-    head + OPENING + &body
+    head + if any { OPENING } else { "" } + &body
 }
 
 impl Proposal {

@@ -30,15 +30,17 @@ pub struct Observer<P> {
 }
 
 impl<P: Policy> Observer<P> {
-    /// Every rule, with what it has said since it was first loaded; reloads do not end a count.
+    /// The rules in force, and every rule with what it has said since it was first loaded; reloads do not end a count.
     #[must_use]
-    pub fn report(&self) -> Vec<LiveRule> {
-        self.observations.report(&**self.rules.load())
+    pub fn report(&self) -> (Arc<P>, Vec<LiveRule>) {
+        let rules = self.rules();
+        let report = self.observations.report(&*rules);
+        (rules, report)
     }
 
     /// The same as log lines.
     pub fn log(&self) {
-        self.report().iter().for_each(LiveRule::log);
+        self.report().1.iter().for_each(LiveRule::log);
     }
 
     /// The rules in force.

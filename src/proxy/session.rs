@@ -75,16 +75,11 @@ where
                     break end;
                 }
             }
+            Err(Interruption::Heard(Some(Closing::Now))) => break End::Drained,
             Err(Interruption::Heard(word)) => {
+                heed(relay, word);
                 // Whose listener is gone hears nothing more.
                 told = word.unwrap_or(Closing::Now);
-                relay.passing = told == Closing::Pass;
-                match word {
-                    Some(Closing::Open | Closing::Pass) => {}
-                    Some(Closing::Retire) => relay.retire(),
-                    Some(Closing::WhenIdle) | None => relay.draining = true,
-                    Some(Closing::Now) => break End::Drained,
-                }
             }
             Err(Interruption::Quiet) if relay.is_idle() && relay.activity == seen => break End::Drained,
             Err(Interruption::Quiet) => seen = relay.activity,
@@ -100,6 +95,21 @@ where
     // Whoever does not take the last bytes in time loses them.
     let _ = Box::pin(timeout(GOODBYE, goodbye(relay, &end))).await;
     Parting::Closed
+}
+
+/// Does as the listener says; where it is gone, the connection closes when it is idle.
+fn heed<C, U, P>(relay: &mut Relay<C, U, P>, word: Option<Closing>)
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Policy,
+{
+    relay.passing = word == Some(Closing::Pass);
+    match word {
+        Some(Closing::Open | Closing::Pass) => {}
+        Some(Closing::Retire) => relay.retire(),
+        Some(Closing::WhenIdle | Closing::Now) | None => relay.draining = true,
+    }
 }
 
 fn log(end: &End, session: &Session) {

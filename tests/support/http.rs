@@ -1,7 +1,7 @@
 //! A bare HTTP client: one request on one connection, sent as it is written. Speaks HTTP/1.0, so that an answer's
 //! body is what comes until the connection's end.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,12 @@ impl Answer {
 
 /// GET with a browser's `Host`.
 pub fn get(address: &str, path: &str) -> Answer {
-    request(address, "GET", path, &[("Host", address)], "")
+    try_get(address, path).unwrap()
+}
+
+/// GET of an address that may be about to change hands.
+pub fn try_get(address: &str, path: &str) -> io::Result<Answer> {
+    try_request(address, "GET", path, &[("Host", address)], "")
 }
 
 /// POST of JSON.
@@ -40,34 +45,46 @@ pub fn post(address: &str, path: &str, body: &Value) -> Answer {
 }
 
 pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let mut answer = send(address, method, path, headers, body);
-    let (status, headers) = read_head(&mut answer);
-    let mut body = String::new();
-    answer.read_to_string(&mut body).unwrap();
-    Answer { status, headers, body }
+    try_request(address, method, path, headers, body).unwrap()
 }
 
-fn send(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+fn try_request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Answer> {
+    let mut answer = send(address, method, path, headers, body)?;
+    let (status, headers) = read_head(&mut answer)?;
+    let mut body = String::new();
+    answer.read_to_string(&mut body)?;
+    Ok(Answer { status, headers, body })
+}
+
+fn send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<BufReader<TcpStream>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
     // Who refuses a request may close before it has read all of it.
     let _ = stream.write_all((head + body).as_bytes());
-    BufReader::new(stream)
+    Ok(BufReader::new(stream))
 }
 
-fn read_head(answer: &mut BufReader<TcpStream>) -> (u16, Vec<(String, String)>) {
+fn read_head(answer: &mut BufReader<TcpStream>) -> io::Result<(u16, Vec<(String, String)>)> {
     let mut line = String::new();
-    answer.read_line(&mut line).unwrap();
-    let status = line.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {line:?}")).parse().unwrap();
-    let lines = answer.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
-    let headers = lines.map(|line| {
-        let (name, value) = line.split_once(':').unwrap();
-        (name.to_ascii_lowercase(), value.trim().to_owned())
-    });
-    (status, headers.collect())
+    answer.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, format!("no answer: {line:?}")))?;
+    let mut headers = Vec::new();
+    for line in answer.lines() {
+        let line = line?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    Ok((status, headers))
 }
 
 /// Server-sent events, as they come.
@@ -77,8 +94,8 @@ impl Events {
     /// # Errors
     /// The status, if it is not 200.
     pub fn open(address: &str, path: &str) -> Result<Events, u16> {
-        let mut answer = send(address, "GET", path, &[("Host", address)], "");
-        let (status, headers) = read_head(&mut answer);
+        let mut answer = send(address, "GET", path, &[("Host", address)], "").unwrap();
+        let (status, headers) = read_head(&mut answer).unwrap();
         if status != 200 {
             return Err(status);
         }

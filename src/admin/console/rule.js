@@ -44,7 +44,7 @@ function axis(...texts) {
 }
 
 function verdicts({ verdicts, since }) {
-  const said = Object.entries(verdicts).map(([verdict, count]) => `${number(count)} ${verdict}`).join(", ");
+  const said = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
   return element("p", {}, "Since ", timeElement(since, time(since)), `: ${said || "it has said nothing"}.`);
 }
 
