@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::retirement::Retirement;
@@ -58,6 +59,18 @@ enum Progress {
     Waits,
 }
 
+/// What the client's hellos tell of its connection.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Greeting {
+    /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
+    watched: bool,
+    /// Its last hello may be answered more than once.
+    streams: bool,
+    /// The client has said hello, and anything else.
+    greeted: bool,
+    conversed: bool,
+}
+
 /// Both sockets and what is under way between them.
 #[derive(Debug)]
 pub(super) struct Relay<C, U, P> {
@@ -72,13 +85,7 @@ pub(super) struct Relay<C, U, P> {
     pub(super) passing: bool,
     retirement: Retirement,
     pub(super) activity: Activity,
-    /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
-    watched: bool,
-    /// Its last hello may be answered more than once.
-    streams: bool,
-    /// The client has said hello, and anything else.
-    greeted: bool,
-    conversed: bool,
+    greeting: Greeting,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
@@ -111,10 +118,7 @@ where
             passing: false,
             retirement: Retirement::default(),
             activity: Activity::default(),
-            watched: false,
-            streams: false,
-            greeted: false,
-            conversed: false,
+            greeting: Greeting::default(),
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
             door,
@@ -152,7 +156,7 @@ where
             }
             // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
             // the news that it is to look again.
-            if idle && self.draining && self.watched && self.is_idle() {
+            if idle && self.draining && self.greeting.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
             if idle {
@@ -199,7 +203,7 @@ where
     /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
     /// never ends by itself.
     pub(super) fn is_idle(&self) -> bool {
-        (self.owed.is_empty() || self.watched && self.owed.only_hellos()) && self.stands()
+        (self.owed.is_empty() || self.greeting.watched && self.owed.only_hellos()) && self.stands()
     }
 
     fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
@@ -288,7 +292,7 @@ where
                 meter: &self.door.meter,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
-            self.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
+            self.greeting.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -318,9 +322,9 @@ where
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
         // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
-        self.watched = awaits_news(&frame) || self.greeted && !self.conversed;
-        self.streams = streams(&frame);
-        self.greeted = true;
+        self.greeting.watched = awaits_news(&frame) || self.greeting.greeted && !self.greeting.conversed;
+        self.greeting.streams = streams(&frame);
+        self.greeting.greeted = true;
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.owed.push(header.request_id, Treatment::Hello(came));

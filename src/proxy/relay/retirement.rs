@@ -36,7 +36,7 @@ where
 
     /// Tells whether anything goes on, once it was told to retire; `moved`: bytes came.
     pub(super) fn note_bustle(&mut self, moved: bool) {
-        if !self.retirement.begun || self.watched {
+        if !self.retirement.begun || self.greeting.watched {
             return;
         }
         if moved {
@@ -51,8 +51,8 @@ where
 
     /// What a monitor hears that awaits news.
     fn last_word(&mut self) -> Option<Vec<u8>> {
-        let (request_id, compressor) = self.owed.awaited_hello().filter(|_| self.watched && self.stands())?;
-        let word = last_word(self.door.last_answer.get()?, request_id, self.streams)?;
+        let (request_id, compressor) = self.owed.awaited_hello().filter(|_| self.greeting.watched && self.stands())?;
+        let word = last_word(self.door.last_answer.get()?, request_id, self.greeting.streams)?;
         let face = self.door.face(self.local);
         let rewritten = rewrite_reply(&word, &face, &mut self.negotiation).ok()?;
         Some(pack(rewritten.unwrap_or(word).into(), compressor).into_owned())

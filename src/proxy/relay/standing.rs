@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Relay;
+use super::{Greeting, Relay};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::proxy::door::Door;
@@ -21,10 +21,7 @@ pub(in crate::proxy) struct Standing {
     /// Replies that have not begun to come.
     owed: OwedReplies,
     heard: bool,
-    watched: bool,
-    greeted: bool,
-    conversed: bool,
-    streams: bool,
+    greeting: Greeting,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -50,10 +47,7 @@ where
             negotiation: self.negotiation,
             owed: self.owed,
             heard: self.activity.heard,
-            watched: self.watched,
-            greeted: self.greeted,
-            conversed: self.conversed,
-            streams: self.streams,
+            greeting: self.greeting,
         };
         (self.client, self.upstream, standing)
     }
@@ -71,10 +65,7 @@ where
         relay.negotiation = relay.negotiation.resumed(standing.negotiation);
         relay.owed = standing.owed;
         relay.activity.heard = standing.heard;
-        relay.watched = standing.watched;
-        relay.greeted = standing.greeted;
-        relay.conversed = standing.conversed;
-        relay.streams = standing.streams;
+        relay.greeting = standing.greeting;
         relay
     }
 }
