@@ -88,9 +88,9 @@ pub(super) fn need(need: &Need, outcome: &Outcome, database: &str) -> String {
         Need::Numbers(lease) => format!(
             "{} leased from counter '{}' in {}.{}; what is shown is as if {} the first",
             if lease.count == 1 { "a number is".to_owned() } else { format!("{} numbers are", lease.count) },
-            lease.counter,
-            lease.database,
-            lease.collection,
+            lease.counter.id,
+            lease.counter.database,
+            lease.counter.collection,
             if lease.count == 1 { "it were" } else { "they were" },
         ),
         Need::Maximum(maximum) => largest(maximum),

@@ -1,9 +1,9 @@
 //! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
 
-use super::lookup::{Found, Lease, Maximum, Start};
+use super::lookup::{Counter, Found, Lease, Maximum, Start};
 use crate::command::{Command, Namespace, Reply};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
-use crate::patterns::{Pattern, Rule};
+use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
 /// The server's DuplicateKey.
@@ -16,32 +16,30 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Opti
         Some((database, collection)) => (database, collection),
         None => (namespace.database, sequence.collection.as_str()),
     };
-    Some(Lease {
-        database: database.to_owned(),
-        collection: collection.to_owned(),
-        counter: sequence.counter.clone(),
-        count: u32::try_from(count).ok()?,
-        block: sequence.block,
-        start: sequence.start,
-        guarded: Maximum {
+    let start = match sequence.start {
+        sequence::Start::At(first) => Start::At(first),
+        sequence::Start::AfterMax => Start::After(Maximum {
             database: namespace.database.to_owned(),
             collection: namespace.collection.to_owned(),
             field: sequence.field().as_str().to_owned(),
-        },
-    })
+        }),
+    };
+    let counter =
+        Counter { database: database.to_owned(), collection: collection.to_owned(), id: sequence.counter.clone() };
+    Some(Lease { counter, count: u32::try_from(count).ok()?, block: sequence.block, start })
 }
 
 /// The number that follows the largest one; `None` when that is the largest there can be.
 pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> Option<i64> {
     let start = match &rule.pattern {
         Pattern::Sequence(sequence) => sequence.start,
-        _ => Start::AfterMax,
+        _ => sequence::Start::AfterMax,
     };
     match (maximum, start) {
-        (Some(maximum), Start::At(start)) => maximum.checked_add(1).map(|next| next.max(start)),
-        (Some(maximum), Start::AfterMax) => maximum.checked_add(1),
-        (None, Start::At(start)) => Some(start),
-        (None, Start::AfterMax) => Some(1),
+        (Some(maximum), sequence::Start::At(start)) => maximum.checked_add(1).map(|next| next.max(start)),
+        (Some(maximum), sequence::Start::AfterMax) => maximum.checked_add(1),
+        (None, sequence::Start::At(start)) => Some(start),
+        (None, sequence::Start::AfterMax) => Some(1),
     }
 }
 

@@ -1,7 +1,5 @@
 //! What a plan must know from outside before it can go on, as data: the engine asks, the service answers.
 
-pub use crate::patterns::sequence::Start;
-
 /// A question for the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
@@ -12,17 +10,29 @@ pub enum Lookup {
 /// Numbers of a sequence (pattern `sequence`, strategy `counter`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// Where the counter document `{_id: counter, seq: last number issued}` lives.
-    pub database: String,
-    pub collection: String,
-    pub counter: String,
+    pub counter: Counter,
     /// How many numbers the message needs; at least 1.
     pub count: u32,
     /// How many the service takes from the server at once, if it must take any; at least 1.
     pub block: u32,
     pub start: Start,
-    /// The guarded collection's own field, for [`Start::AfterMax`].
-    pub guarded: Maximum,
+}
+
+/// The document `{_id: id, seq: last number issued}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counter {
+    pub database: String,
+    pub collection: String,
+    pub id: String,
+}
+
+/// Where a counter that does not exist yet begins.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Start {
+    /// With this number.
+    At(i64),
+    /// Behind this one.
+    After(Maximum),
 }
 
 /// The largest number in a field of a collection.
@@ -52,4 +62,12 @@ pub enum LookupError {
     /// driver retries.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl LookupError {
+    /// Nobody will answer any more.
+    #[must_use]
+    pub fn shutting_down() -> Self {
+        Self::Unavailable("docward is shutting down".to_owned())
+    }
 }

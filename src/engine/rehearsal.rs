@@ -175,9 +175,9 @@ impl Rehearsing<'_> {
     fn look_up(&mut self, lookup: Lookup) -> Result<Found, LookupError> {
         Ok(match lookup {
             Lookup::Lease(lease) => {
-                let first = match lease.start {
-                    Start::At(start) => start,
-                    Start::AfterMax => 1,
+                let first = match &lease.start {
+                    Start::At(start) => *start,
+                    Start::After(_) => 1,
                 };
                 let numbers = (0..i64::from(lease.count)).map(|place| first.saturating_add(place)).collect();
                 self.needs.push(Need::Numbers(lease));

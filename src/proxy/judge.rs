@@ -19,6 +19,7 @@ use crate::audit::one_line;
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, read_users, users_question};
+use crate::service::Answer;
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::splitter::{Class, Part, Splitter};
 use crate::wire::{Header, OpCode};
@@ -190,14 +191,18 @@ where
     async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
         let door = self.door.clone();
         let (asked, kind) = (door.meter.now(), kind_of(&lookup));
-        let mut answer = door.service.find(lookup);
-        let found = std::future::poll_fn(|cx| {
-            if watched {
-                self.watch_client(cx)?;
+        let found = match door.service.find(lookup) {
+            Answer::Here(found) => found,
+            Answer::Coming(mut answer) => {
+                std::future::poll_fn(|cx| {
+                    if watched {
+                        self.watch_client(cx)?;
+                    }
+                    answer.as_mut().poll(cx).map(Ok::<_, End>)
+                })
+                .await?
             }
-            answer.as_mut().poll(cx).map(Ok::<_, End>)
-        })
-        .await?;
+        };
         let waited = door.meter.since(asked);
         self.waited += waited;
         door.meter.looked_up(kind, waited, &found);

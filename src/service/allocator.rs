@@ -1,4 +1,5 @@
-//! Hands out the numbers of counters: leftovers of the last block first, then one round trip for all who wait.
+//! Hands out the numbers of counters: leftovers of earlier blocks at once and first, else after one round trip for all
+//! who wait. Before the leftovers are used up the next block is asked for, so that hardly anybody waits.
 //!
 //! A number leaves this file at most once, whatever fails: numbers come only from a block that the store has
 //! granted, and a block whose grant is in doubt is dropped (a gap). It must not know about drivers.
@@ -8,10 +9,12 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use foldhash::fast::RandomState;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::leases::{LeaseMeter, Leases};
-use crate::engine::lookup::{Lease, LookupError};
+use crate::engine::lookup::{Counter, Lease, LookupError};
 
 /// Where counters live.
 pub(super) trait Store: Send + Sync + 'static {
@@ -23,24 +26,21 @@ pub(super) trait Store: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Allocator<S> {
     store: Arc<S>,
-    counters: Mutex<HashMap<Key, Arc<Mutex<Counter>>>>,
+    /// Where the store is asked: who wants numbers may be on a thread that ends before the answer is here.
+    home: Handle,
+    counters: Mutex<HashMap<Counter, Arc<Mutex<Stock>>, RandomState>>,
     meter: Arc<LeaseMeter>,
 }
 
-/// One counter, wherever rules name it.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
-    database: String,
-    collection: String,
-    counter: String,
-}
-
+/// One counter's numbers, wherever rules name it.
 #[derive(Debug, Default)]
-struct Counter {
+struct Stock {
     /// Granted and not handed out, in the order of their grants.
     leftovers: VecDeque<RangeInclusive<i64>>,
     /// First come, first served: nobody overtakes, or a large batch would wait for ever.
     waiting: VecDeque<Waiter>,
+    /// Who left too little behind: another block like theirs is to be there before it is missed.
+    low: Option<Lease>,
     /// A task is asking the store; who comes meanwhile shares its next round trip.
     asking: bool,
 }
@@ -51,29 +51,44 @@ struct Waiter {
     answer: oneshot::Sender<Result<Vec<i64>, LookupError>>,
 }
 
-impl<S: Store> Allocator<S> {
-    pub(super) fn new(store: Arc<S>) -> Self {
-        Self { store, counters: Mutex::default(), meter: Arc::default() }
-    }
+/// Numbers, ascending, as many as were asked for.
+#[derive(Debug)]
+pub(super) enum Numbers {
+    Here(Vec<i64>),
+    Coming(Coming),
+}
 
-    /// `lease.count` numbers, ascending.
-    ///
+/// Numbers that the store is being asked for.
+#[derive(Debug)]
+pub(super) struct Coming(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
+
+impl Coming {
     /// # Errors
     /// The store's; no number was taken for this caller then.
-    pub(super) async fn numbers(&self, lease: Lease) -> Result<Vec<i64>, LookupError> {
-        let counter = self.counter(&lease);
-        let (answer, numbers) = oneshot::channel();
-        let ask = {
-            let mut counter = lock(&counter);
-            counter.waiting.push_back(Waiter { lease, answer });
-            !counter.asking && counter.must_ask()
-        };
+    pub(super) async fn arrive(self) -> Result<Vec<i64>, LookupError> {
+        self.0.await.unwrap_or_else(|_| Err(LookupError::shutting_down()))
+    }
+}
+
+impl<S: Store> Allocator<S> {
+    pub(super) fn new(store: Arc<S>, home: Handle) -> Self {
+        Self { store, home, counters: Mutex::default(), meter: Arc::default() }
+    }
+
+    /// `lease.count` numbers.
+    pub(super) fn numbers(&self, lease: Lease) -> Numbers {
+        let stock = self.stock(&lease.counter);
+        let mut locked = lock(&stock);
+        let numbers = locked.serve(lease);
+        let ask = !locked.asking && locked.is_wanting();
+        locked.asking |= ask;
+        drop(locked);
         if ask {
             // A task of its own: a client that goes away must not take the others' round trip with it.
-            let asking = Asking { counter, given_back: false };
-            tokio::spawn(ask_for_all(self.store.clone(), self.meter.clone(), asking));
+            let asking = Asking { stock, given_back: false };
+            self.home.spawn(ask_for_all(self.store.clone(), self.meter.clone(), asking));
         }
-        numbers.await.unwrap_or_else(|_| Err(LookupError::Unavailable("docward is shutting down".to_owned())))
+        numbers
     }
 
     /// What was taken from the store so far.
@@ -81,19 +96,18 @@ impl<S: Store> Allocator<S> {
         self.meter.read()
     }
 
-    fn counter(&self, lease: &Lease) -> Arc<Mutex<Counter>> {
-        let key = Key {
-            database: lease.database.clone(),
-            collection: lease.collection.clone(),
-            counter: lease.counter.clone(),
-        };
-        lock(&self.counters).entry(key).or_default().clone()
+    fn stock(&self, counter: &Counter) -> Arc<Mutex<Stock>> {
+        let mut counters = lock(&self.counters);
+        match counters.get(counter) {
+            Some(stock) => stock.clone(),
+            None => counters.entry(counter.clone()).or_default().clone(),
+        }
     }
 }
 
 /// The right to ask the store for one counter; there is one at a time.
 struct Asking {
-    counter: Arc<Mutex<Counter>>,
+    stock: Arc<Mutex<Stock>>,
     /// Given back in order, under the same lock that found nobody waiting: it may be somebody else's by now.
     given_back: bool,
 }
@@ -103,22 +117,22 @@ impl Drop for Asking {
     /// channel.
     fn drop(&mut self) {
         if !self.given_back {
-            let mut counter = lock(&self.counter);
-            counter.asking = false;
-            counter.waiting.clear();
+            let mut stock = lock(&self.stock);
+            stock.asking = false;
+            stock.waiting.clear();
         }
     }
 }
 
 async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: Asking) {
-    while let Some((lease, count)) = next_round(&asking.counter) {
+    while let Some((lease, count)) = next_round(&asking.stock) {
         let asked = Instant::now();
         let granted = store.advance(&lease, count).await;
         meter.note(asked, count, granted.is_ok());
-        let mut counter = lock(&asking.counter);
+        let mut stock = lock(&asking.stock);
         match granted {
-            Ok(last) => counter.leftovers.push_back(last.saturating_sub(count - 1)..=last),
-            Err(error) => counter.waiting.drain(..).for_each(|waiter| {
+            Ok(last) => stock.leftovers.push_back(last.saturating_sub(count - 1)..=last),
+            Err(error) => stock.waiting.drain(..).for_each(|waiter| {
                 // Whoever is gone needs no answer.
                 let _ = waiter.answer.send(Err(error.clone()));
             }),
@@ -127,22 +141,33 @@ async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking
     asking.given_back = true;
 }
 
-/// Serves who can be served; what to ask for next, or `None` when nobody waits and the right to ask is given
+/// Serves who can be served; what to ask for next, or `None` when nothing is wanting and the right to ask is given
 /// back.
-fn next_round(counter: &Mutex<Counter>) -> Option<(Lease, i64)> {
-    let mut counter = lock(counter);
-    if !counter.must_ask() {
-        return None;
-    }
-    let lease = counter.waiting.front()?.lease.clone();
-    let wanted: i64 = counter.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
-    let count = (wanted - counter.available()).max(i64::from(lease.block)).max(1);
-    Some((lease, count))
+fn next_round(stock: &Mutex<Stock>) -> Option<(Lease, i64)> {
+    let mut stock = lock(stock);
+    stock.serve_waiting();
+    let question = stock.question();
+    stock.asking = question.is_some();
+    question
 }
 
-impl Counter {
-    /// Serves from the leftovers; whether somebody still waits, and is asked for from now on.
-    fn must_ask(&mut self) -> bool {
+impl Stock {
+    /// Numbers from the leftovers, or a place behind all who wait.
+    fn serve(&mut self, lease: Lease) -> Numbers {
+        let count = i64::from(lease.count);
+        if self.waiting.is_empty() && count <= self.available() {
+            let numbers = self.take(count);
+            if self.is_low(&lease) {
+                self.low = Some(lease);
+            }
+            return Numbers::Here(numbers);
+        }
+        let (answer, numbers) = oneshot::channel();
+        self.waiting.push_back(Waiter { lease, answer });
+        Numbers::Coming(Coming(numbers))
+    }
+
+    fn serve_waiting(&mut self) {
         while let Some(waiter) = self.waiting.front() {
             let count = i64::from(waiter.lease.count);
             if self.available() < count && !waiter.answer.is_closed() {
@@ -156,10 +181,32 @@ impl Counter {
             if waiter.answer.send(Ok(self.take(count))).is_err() {
                 // Gone before it could see them, and nobody has had a later number yet.
                 self.leftovers = before;
+            } else if self.is_low(&waiter.lease) {
+                self.low = Some(waiter.lease);
             }
         }
-        self.asking = !self.waiting.is_empty();
-        self.asking
+    }
+
+    /// Less than half a block is left. Of a block of one nothing is asked for ahead: it is to leave no gap.
+    fn is_low(&self, lease: &Lease) -> bool {
+        lease.block > 1 && 2 * self.available() < i64::from(lease.block)
+    }
+
+    fn is_wanting(&self) -> bool {
+        self.low.is_some() || !self.waiting.is_empty()
+    }
+
+    /// What the store is to be asked for.
+    fn question(&mut self) -> Option<(Lease, i64)> {
+        let low = self.low.take();
+        let Some(first) = self.waiting.front() else {
+            let lease = low.filter(|lease| self.is_low(lease))?;
+            let count = i64::from(lease.block);
+            return Some((lease, count));
+        };
+        let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
+        let count = (wanted - self.available()).max(i64::from(first.lease.block)).max(1);
+        Some((first.lease.clone(), count))
     }
 
     fn available(&self) -> i64 {
@@ -169,13 +216,14 @@ impl Counter {
     fn take(&mut self, count: i64) -> Vec<i64> {
         let mut numbers = Vec::new();
         let mut missing = count;
-        while let Some(block) = self.leftovers.pop_front().filter(|_| missing > 0) {
+        while missing > 0
+            && let Some(block) = self.leftovers.pop_front()
+        {
             let last = (block.start() + missing - 1).min(*block.end());
             numbers.extend(*block.start()..=last);
             missing = count - numbers.len() as i64;
             if last < *block.end() {
                 self.leftovers.push_front(last + 1..=*block.end());
-                break;
             }
         }
         numbers

@@ -24,8 +24,11 @@ pub use connection::TlsFiles;
 pub use leases::Leases;
 pub use mongo::MongoService;
 
-/// An answer on its way.
-pub type Answer<'s> = Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send + 's>>;
+/// An answer, or one on its way.
+pub enum Answer<'s> {
+    Here(Result<Found, LookupError>),
+    Coming(Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send + 's>>),
+}
 
 /// Answers what a plan must know from outside.
 pub trait Service: Send + Sync + 'static {

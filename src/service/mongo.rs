@@ -12,12 +12,13 @@ use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
+use tokio::runtime::Handle;
 
-use super::allocator::{Allocator, Store};
+use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, TlsFiles};
 use super::{Answer, Leases, Service};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
-use crate::engine::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
+use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum, Start};
 
 /// How long the driver looks for a primary; an election takes longer only where it has failed.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
@@ -30,6 +31,9 @@ const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 #[derive(Debug)]
 pub struct MongoService {
     server: Arc<Server>,
+    /// Where the driver lives. Who asks may be on a thread that ends sooner, and an answer that hops between threads
+    /// wakes one at every hop.
+    home: Handle,
     allocator: Allocator<Server>,
 }
 
@@ -64,7 +68,8 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
         let server = Arc::new(Server { options, client: Mutex::default() });
-        Self { allocator: Allocator::new(server.clone()), server }
+        let home = Handle::current();
+        Self { allocator: Allocator::new(server.clone(), home.clone()), server, home }
     }
 
     /// The files of its TLS options; `None` without TLS.
@@ -88,12 +93,22 @@ impl MongoService {
 
 impl Service for MongoService {
     fn find(&self, lookup: Lookup) -> Answer<'_> {
-        Box::pin(async move {
-            match lookup {
-                Lookup::Lease(lease) => self.allocator.numbers(lease).await.map(Found::Numbers),
-                Lookup::Maximum(maximum) => patiently(self.server.maximum(&maximum)).await.map(Found::Maximum),
+        match lookup {
+            Lookup::Lease(lease) => match self.allocator.numbers(lease) {
+                Numbers::Here(numbers) => Answer::Here(Ok(Found::Numbers(numbers))),
+                Numbers::Coming(numbers) => {
+                    Answer::Coming(Box::pin(async { numbers.arrive().await.map(Found::Numbers) }))
+                }
+            },
+            Lookup::Maximum(maximum) => {
+                let server = self.server.clone();
+                let asking = self.home.spawn(async move { patiently(server.maximum(&maximum)).await });
+                Answer::Coming(Box::pin(async {
+                    let maximum = asking.await.unwrap_or_else(|_| Err(LookupError::shutting_down()));
+                    maximum.map(Found::Maximum)
+                }))
             }
-        })
+        }
     }
 
     fn leases(&self) -> Leases {
@@ -104,12 +119,12 @@ impl Service for MongoService {
 impl Store for Server {
     async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
         patiently(async {
-            let first = match lease.start {
-                Start::At(first) => first,
+            let first = match &lease.start {
+                Start::At(first) => *first,
                 // The guarded collection is only searched for a counter that is not there yet.
-                Start::AfterMax => match self.increment(lease, count, None).await? {
+                Start::After(maximum) => match self.increment(lease, count, None).await? {
                     Some(last) => return Ok(last),
-                    None => self.maximum(&lease.guarded).await?.unwrap_or(0).saturating_add(1),
+                    None => self.maximum(maximum).await?.unwrap_or(0).saturating_add(1),
                 },
             };
             let last = self.increment(lease, count, Some(first)).await?;
@@ -133,15 +148,16 @@ impl Server {
     /// Moves the counter on and gives its new value; without `first`, only if it exists.
     async fn increment(&self, lease: &Lease, count: i64, first: Option<i64>) -> Result<Option<i64>, LookupError> {
         let filter = match first {
-            Some(_) => doc! {"_id": &lease.counter},
-            None => doc! {"_id": &lease.counter, "seq": {"$ne": Bson::Null}},
+            Some(_) => doc! {"_id": &lease.counter.id},
+            None => doc! {"_id": &lease.counter.id, "seq": {"$ne": Bson::Null}},
         };
         let seq = match first {
             Some(first) => doc! {"$ifNull": ["$seq", narrow(first.saturating_sub(1))]},
             None => doc! {"$ifNull": ["$seq", 0]},
         };
         let update = vec![doc! {"$set": {"seq": {"$add": [seq, narrow(count)]}}}];
-        let counters = self.client()?.database(&lease.database).collection::<RawDocumentBuf>(&lease.collection);
+        let Counter { database, collection, .. } = &lease.counter;
+        let counters = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let stored = counters
             .find_one_and_update(filter, update)
             .upsert(first.is_some())
@@ -206,7 +222,8 @@ fn whole_number(document: &RawDocumentBuf, field: &str) -> Option<i64> {
 }
 
 fn name(lease: &Lease) -> String {
-    format!("the counter {:?} in {}.{}", lease.counter, lease.database, lease.collection)
+    let Counter { database, collection, id } = &lease.counter;
+    format!("the counter {id:?} in {database}.{collection}")
 }
 
 fn not_whole(lease: &Lease) -> LookupError {
@@ -214,8 +231,8 @@ fn not_whole(lease: &Lease) -> LookupError {
         "{} has a seq that is not a whole number; set it to the last number issued, for example \
          db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
         name(lease),
-        lease.collection,
-        lease.counter
+        lease.counter.collection,
+        lease.counter.id
     ))
 }
 

@@ -95,7 +95,11 @@ fn a_batch_takes_its_numbers_in_document_order_with_one_lease() {
     let mut session = Session::default();
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Lookup(Lookup::Lease(lease)) = plan.next(Input::Start, &mut session) else { panic!("no lease") };
-    assert_eq!((lease.database.as_str(), lease.collection.as_str(), lease.count, lease.block), ("k", "counters", 2, 5));
+    let counter = &lease.counter;
+    assert_eq!(
+        (counter.database.as_str(), counter.collection.as_str(), lease.count, lease.block),
+        ("k", "counters", 2, 5)
+    );
     let found = Input::Found(Ok(Found::Numbers(vec![4, 5])));
     let Step::Forward { message, .. } = plan.next(found, &mut session) else { panic!("not sent") };
     assert_eq!(documents(&message).1, [doc! {"a": 1, "no": 4}, doc! {"no": 7}, doc! {"a": 2, "no": 5}]);

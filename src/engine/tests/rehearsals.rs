@@ -87,7 +87,7 @@ fn what_was_guessed_is_told() {
         let needs = rehearsal(rule, command, &mut Session::default()).needs;
         let name = |need: &Need| match need {
             Need::Users => "users".to_owned(),
-            Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter),
+            Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
             Need::Maximum(maximum) => format!("the largest {}", maximum.field),
             Need::Documents(find) => render(find.as_document(), "d"),
         };

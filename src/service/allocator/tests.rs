@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::engine::lookup::{Maximum, Start};
+use crate::engine::lookup::Start;
 
 /// A counter in memory. `script` tells what happens to each call in turn; when it is used up all go well.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Store for Fake {
         }
         let last = {
             let mut counters = lock(&self.seq);
-            let seq = counters.entry(lease.counter.clone()).or_default();
+            let seq = counters.entry(lease.counter.id.clone()).or_default();
             *seq += count;
             *seq
         };
@@ -46,21 +46,24 @@ impl Store for Fake {
 }
 
 fn lease(counter: &str, count: u32, block: u32) -> Lease {
-    let guarded = Maximum { database: "d".into(), collection: "c".into(), field: "f".into() };
-    Lease {
-        database: "d".into(),
-        collection: "n".into(),
-        counter: counter.into(),
-        count,
-        block,
-        start: Start::At(1),
-        guarded,
-    }
+    let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
+    Lease { counter, count, block, start: Start::At(1) }
 }
 
 fn allocator(script: &[Outcome]) -> Arc<Allocator<Fake>> {
     let store = Fake { script: Mutex::new(script.iter().copied().collect()), ..Fake::default() };
-    Arc::new(Allocator::new(Arc::new(store)))
+    Arc::new(Allocator::new(Arc::new(store), Handle::current()))
+}
+
+/// Asks at once, and waits if it must.
+fn numbers(allocator: &Allocator<Fake>, lease: Lease) -> impl Future<Output = Result<Vec<i64>, LookupError>> + use<> {
+    let numbers = allocator.numbers(lease);
+    async {
+        match numbers {
+            Numbers::Here(numbers) => Ok(numbers),
+            Numbers::Coming(numbers) => numbers.arrive().await,
+        }
+    }
 }
 
 /// Several callers, each asking some times in a row; what each got, in its order.
@@ -71,7 +74,7 @@ async fn run(allocator: &Arc<Allocator<Fake>>, callers: Vec<Vec<(u32, u32)>>) ->
         tasks.spawn(async move {
             let mut got = Vec::new();
             for (count, block) in asks {
-                if let Ok(numbers) = allocator.numbers(lease("k", count, block)).await {
+                if let Ok(numbers) = numbers(&allocator, lease("k", count, block)).await {
                     assert_eq!(numbers.len(), count as usize);
                     got.extend(numbers);
                 }
@@ -112,21 +115,57 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_block_is_used_up_before_another_is_asked_for() {
+async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
     let allocator = allocator(&[]);
-    for (count, expected, calls) in
-        [(1, vec![1], 1), (3, vec![2, 3, 4], 1), (3, vec![5, 6, 7], 2), (20, (8..=27).collect(), 3)]
+    for (count, here, last, calls) in
+        [(1, false, 1, 1), (1, true, 2, 1), (1, true, 3, 2), (2, true, 5, 2), (4, true, 9, 3), (20, false, 29, 5)]
     {
-        assert_eq!(allocator.numbers(lease("k", count, 5)).await, Ok(expected));
+        let numbers = allocator.numbers(lease("k", count, 5));
+        assert_eq!(matches!(numbers, Numbers::Here(_)), here);
+        let numbers = match numbers {
+            Numbers::Here(numbers) => numbers,
+            Numbers::Coming(numbers) => numbers.arrive().await.unwrap(),
+        };
+        assert_eq!(numbers, (last - i64::from(count) + 1..=last).collect::<Vec<_>>());
+        settle().await;
+        assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls, "{count} numbers to {last}");
+    }
+    assert_eq!(numbers(&allocator, lease("other", 1, 5)).await, Ok(vec![1]));
+}
+
+/// Has the task that asks the store come to its end.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn with_blocks_of_one_nothing_is_asked_for_ahead() {
+    let allocator = allocator(&[]);
+    for number in 1..4 {
+        assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![number]));
+        settle().await;
+        assert_eq!(allocator.store.calls.load(Ordering::Relaxed), number as usize);
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_cannot_be_had_ahead_is_asked_for_again_by_the_next() {
+    let allocator = allocator(&[Outcome::Granted, Outcome::Lost, Outcome::AnswerLost]);
+    for (number, calls) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
+        assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![number]));
+        settle().await;
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls);
     }
-    assert_eq!(allocator.numbers(lease("other", 1, 5)).await, Ok(vec![1]));
+    // The block whose answer was lost is a gap.
+    assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![9]));
 }
 
 #[tokio::test]
 async fn who_comes_while_the_store_is_asked_shares_the_next_round_trip() {
     let allocator = allocator(&[]);
-    let asks = (0..50).map(|_| allocator.numbers(lease("k", 2, 1)));
+    let asks = (0..50).map(|_| numbers(&allocator, lease("k", 2, 1)));
     let numbers = futures_util::future::join_all(asks).await;
     assert_eq!(numbers.into_iter().flat_map(Result::unwrap).collect::<Vec<_>>(), (1..=100).collect::<Vec<_>>());
     assert!(allocator.store.calls.load(Ordering::Relaxed) <= 2);
@@ -135,9 +174,9 @@ async fn who_comes_while_the_store_is_asked_shares_the_next_round_trip() {
 #[tokio::test]
 async fn an_error_reaches_all_who_waited_and_nobody_after() {
     let allocator = allocator(&[Outcome::Lost]);
-    let asks = (0..3).map(|_| allocator.numbers(lease("k", 1, 1)));
+    let asks = (0..3).map(|_| numbers(&allocator, lease("k", 1, 1)));
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_err));
-    assert_eq!(allocator.numbers(lease("k", 1, 1)).await, Ok(vec![1]));
+    assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![1]));
 }
 
 #[tokio::test]
@@ -145,8 +184,8 @@ async fn who_goes_away_takes_nobodys_numbers() {
     let allocator = allocator(&[]);
     tokio::select! {
         biased;
-        _ = allocator.numbers(lease("k", 3, 1)) => unreachable!("the store has not answered yet"),
+        _ = numbers(&allocator, lease("k", 3, 1)) => unreachable!("the store has not answered yet"),
         () = std::future::ready(()) => {}
     }
-    assert_eq!(allocator.numbers(lease("k", 2, 1)).await, Ok(vec![1, 2]));
+    assert_eq!(numbers(&allocator, lease("k", 2, 1)).await, Ok(vec![1, 2]));
 }
