@@ -47,6 +47,10 @@ SHELLS = MONGOD=$$(scripts/mongod.sh) && MONGOSH=$$(scripts/mongosh.sh) && expor
 instructions: ## count the instructions of the hot paths and compare with the stored counts (STORE=1 stores them)
 	@scripts/instructions.sh $(if $(STORE),store)
 
+.PHONY: size
+size: ## build the release binary and hold its size and its start against their limits
+	@scripts/size.sh
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a nightly compiler
 	@scripts/fuzz.sh

@@ -28,7 +28,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::patterns::{RuleSet, SCHEMA};
 
@@ -118,15 +121,20 @@ impl Arguments {
 
 /// Logs to stderr; stdout belongs to what a command prints.
 fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let logs = tracing_subscriber::registry().with(log_filter());
     match format {
-        LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with(lines).init(),
+        LogFormat::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
+}
+
+/// What RUST_LOG says of levels and modules: `warn`, `info,docward::proxy=debug`. docward has no spans, which are all
+/// that `EnvFilter` knows beyond that, with the help of regular expressions.
+fn log_filter() -> Targets {
+    let chosen = std::env::var("RUST_LOG").ok().and_then(|directives| directives.parse().ok());
+    chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
 }
 
 /// To stdout. A reader that has seen enough, as `head` does, is no error.

@@ -68,14 +68,14 @@ pub async fn options(uri: &str, resolver: Option<SocketAddr>) -> Result<ClientOp
 /// Whether `uri` can be read, without asking anybody.
 ///
 /// # Errors
-/// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`].
+/// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
 pub fn check(uri: &str) -> Result<(), ConnectionError> {
     let options = uri.split_once('?').map_or("", |(_, options)| options);
     let names = |name: &str| options.split(['&', '=']).any(|part| part.eq_ignore_ascii_case(name));
     if let Some((name, instead)) = UNSUPPORTED.into_iter().find(|(name, _)| names(name)) {
         return Err(ConnectionError::Unsupported(name, instead));
     }
-    ConnectionString::parse(uri).map(drop).map_err(|error| invalid(&error))
+    ConnectionString::parse(&*srv::unresolved(uri)?).map(drop).map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &mongodb::error::Error) -> ConnectionError {

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use bson::{Bson, Document};
-use futures_util::TryStreamExt;
+use bson::{Bson, Document, doc};
+use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::{Client, IndexModel};
 
 use super::MongoService;
-use super::listing::{Name, collections, refused};
+use super::listing::{Name, collections, first_batch, refused};
 use crate::patterns::{IndexPurpose, NeededIndex, Rule, RuleSet};
 use crate::rules::{Code, Diagnostic, Located, Mode, NamespacePattern};
 use crate::suggest;
@@ -95,29 +94,27 @@ async fn missing(
 
 async fn has_index(client: &Client, (database, collection): &Name, needed: &NeededIndex) -> Result<bool, String> {
     let refused = |error: &Error| refused(error, &format!("the indexes of `{database}.{collection}`"));
-    let listed = client.database(database).collection::<Document>(collection).list_indexes().await;
-    let indexes: Vec<IndexModel> = match listed {
-        Ok(indexes) => indexes.try_collect().await.map_err(|error| refused(&error))?,
+    // A collection has 64 indexes at the most.
+    let question = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
+    match client.database(database).run_command(question).await {
+        Ok(reply) => Ok(first_batch(&reply).any(|index| serves(index, needed))),
         Err(error) => match &*error.kind {
-            ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => return Ok(true),
-            _ => return Err(refused(&error)),
+            ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => Ok(true),
+            _ => Err(refused(&error)),
         },
-    };
-    Ok(indexes.iter().any(|index| serves(index, needed)))
+    }
 }
 
-fn serves(index: &IndexModel, needed: &NeededIndex) -> bool {
-    let options = index.options.as_ref();
-    let is_set = |flag: Option<bool>| flag == Some(true);
+/// `index` is one as listIndexes shows it.
+fn serves(index: &Document, needed: &NeededIndex) -> bool {
+    let is_set = |option| index.get_bool(option).unwrap_or(false);
     let is_ordered = |direction: &Bson| matches!(direction, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_));
-    let first = index.keys.iter().next().filter(|(field, _)| **field == needed.field).map(|(_, kind)| kind);
-    let is_seen = !is_set(options.and_then(|options| options.hidden));
+    let Ok(keys) = index.get_document("key") else { return false };
+    let first = keys.iter().next().filter(|(field, _)| **field == needed.field).map(|(_, kind)| kind);
+    let is_seen = !is_set("hidden");
     match needed.purpose {
         // The server does not list `unique` for the index on _id.
-        IndexPurpose::Unique => {
-            index.keys.contains_key(&needed.field)
-                && (is_set(options.and_then(|options| options.unique)) || needed.field == "_id")
-        }
+        IndexPurpose::Unique => keys.contains_key(&needed.field) && (is_set("unique") || needed.field == "_id"),
         IndexPurpose::Range => is_seen && first.is_some_and(is_ordered),
         IndexPurpose::Equality => {
             is_seen && first.is_some_and(|kind| is_ordered(kind) || kind.as_str() == Some("hashed"))

@@ -1,7 +1,11 @@
 //! Which collections a deployment has, as far as docward's own user may see them.
+//!
+//! What has an answer of one reply is asked by `run_command`: each of the driver's own operations is compiled anew with
+//! all that carries it out, and takes 100 KB of the binary.
 
 use std::collections::BTreeSet;
 
+use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
@@ -34,7 +38,8 @@ pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern
 
 async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<Vec<String>, String> {
     // Otherwise the server leaves out, silently, those in which the user may do nothing.
-    match client.list_database_names().authorized_databases(false).await {
+    let question = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
+    match client.database("admin").run_command(question).await {
         Err(error) if is_unauthorized(&error) => {
             let named = namespaces.iter().map(|namespace| {
                 let database = namespace.database();
@@ -43,8 +48,21 @@ async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<
             let named: Option<BTreeSet<String>> = named.collect();
             named.map(Vec::from_iter).ok_or_else(|| refused(&error, "the databases, for a rule with `*` in theirs"))
         }
-        asked => asked.map_err(|error| refused(&error, "the databases")),
+        Err(error) => Err(refused(&error, "the databases")),
+        Ok(reply) => {
+            let listed = documents(reply.get_array("databases").ok());
+            Ok(listed.filter_map(|database| database.get_str("name").ok().map(str::to_owned)).collect())
+        }
     }
+}
+
+/// What a command answers that answers by a cursor, as far as it is in its reply.
+pub(super) fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
+    documents(reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch")).ok())
+}
+
+fn documents(values: Option<&Vec<Bson>>) -> impl Iterator<Item = &Document> {
+    values.into_iter().flatten().filter_map(Bson::as_document)
 }
 
 /// Why `what` could not be listed.

@@ -55,6 +55,16 @@ pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<C
     Ok(Cow::Owned(parts.plain(&hosts, &text)))
 }
 
+/// `uri` with the name itself as its host, so that it can be read without asking anybody.
+///
+/// # Errors
+/// [`SrvError::Form`].
+pub(super) fn unresolved(uri: &str) -> Result<Cow<'_, str>, SrvError> {
+    let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
+    let parts = Parts::of(rest)?;
+    Ok(Cow::Owned(parts.plain(&[parts.host.to_owned()], "")))
+}
+
 impl<'u> Parts<'u> {
     fn of(rest: &'u str) -> Result<Self, SrvError> {
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use bson::{RawDocumentBuf, doc};
-use mongodb::Client;
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
 use mongodb::options::WriteConcern;
+use mongodb::{Client, Database};
 
 use super::MongoService;
-use super::listing::{Name, collections};
+use super::listing::{Name, collections, first_batch};
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::{Mode, NamespacePattern};
 
@@ -28,11 +29,11 @@ pub async fn reset(
     let client = &server.client().map_err(|error| error.to_string())?;
     let namespaces = namespaces(client, rules, rule).await?;
     for (database, collection) in namespaces {
-        let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
         let stamped = doc! { store: { "$exists": true } };
         let count = match dry_run {
-            true => documents.count_documents(stamped).await,
+            true => count(&client.database(&database), &collection, stamped).await,
             false => {
+                let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
                 let unset = documents.update_many(stamped, doc! { "$unset": { store: "" } });
                 unset.write_concern(WriteConcern::majority()).await.map(|done| done.modified_count)
             }
@@ -41,6 +42,19 @@ pub async fn reset(
         report(&format!("{database}.{collection}"), count);
     }
     Ok(())
+}
+
+/// How many documents match.
+async fn count(database: &Database, collection: &str, filter: Document) -> Result<u64, Error> {
+    let pipeline = vec![doc! { "$match": filter }, doc! { "$count": "n" }];
+    let reply = database.run_command(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} }).await?;
+    // Of nothing there is no count.
+    Ok(first_batch(&reply).find_map(|found| number(found, "n")).unwrap_or(0))
+}
+
+fn number(document: &Document, field: &str) -> Option<u64> {
+    let number = document.get(field)?;
+    u64::try_from(number.as_i64().or_else(|| number.as_i32().map(i64::from))?).ok()
 }
 
 /// The exact names of the rule, and the collections there are that its globs match. Where a more specific rule
