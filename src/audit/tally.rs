@@ -1,8 +1,6 @@
 //! Counts of what rules say, with the applications and shapes of commands behind them; of bounded size whatever
 //! the traffic. The audit of past traffic and the live report of `serve` count in the same way.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use crate::engine::Said;
@@ -124,7 +122,8 @@ pub struct Example {
 #[derive(Debug, Clone, Default)]
 pub struct RuleTally {
     pub counts: Counts,
-    apps: HashMap<String, Counts>,
+    /// A list: few applications write to one collection, and one of them is found sooner than hashed.
+    apps: Vec<(String, Counts)>,
     examples: Vec<Example>,
 }
 
@@ -147,7 +146,7 @@ impl RuleTally {
     /// Counts, without an example.
     pub fn count(&mut self, noted: &Noted<'_>) {
         self.counts.add(noted.effect, noted.statements);
-        self.app(noted.app.unwrap_or(UNNAMED)).add(noted.effect, noted.statements);
+        self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.effect, noted.statements));
     }
 
     /// Counts; `shell` is asked for the text of a shape that is new.
@@ -170,9 +169,17 @@ impl RuleTally {
         }
     }
 
-    fn app(&mut self, name: &str) -> &mut Counts {
-        let known = self.apps.contains_key(name) || self.apps.len() < MAX_APPS;
-        self.apps.entry(if known { name } else { OTHERS }.to_owned()).or_default()
+    fn add_to_app(&mut self, name: &str, add: impl FnOnce(&mut Counts)) {
+        let is_known = |name: &str| self.apps.iter().any(|(known, _)| known == name);
+        let name = if self.apps.len() < MAX_APPS || is_known(name) { name } else { OTHERS };
+        match self.apps.iter_mut().find(|(known, _)| known == name) {
+            Some((_, counts)) => add(counts),
+            None => {
+                let mut counts = Counts::default();
+                add(&mut counts);
+                self.apps.push((name.to_owned(), counts));
+            }
+        }
     }
 
     /// Applications, the busiest first.
@@ -196,7 +203,7 @@ impl RuleTally {
         self.counts.merge(other.counts);
         let mut apps: Vec<_> = other.apps.into_iter().collect();
         apps.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        apps.into_iter().for_each(|(app, counts)| self.app(&app).merge(counts));
+        apps.into_iter().for_each(|(app, counts)| self.add_to_app(&app, |sum| sum.merge(counts)));
         for example in other.examples {
             let same = |one: &&mut Example| {
                 (one.effect, &one.shape, &one.namespace) == (example.effect, &example.shape, &example.namespace)

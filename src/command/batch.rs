@@ -4,10 +4,13 @@ use smallvec::SmallVec;
 
 use super::statement::{Statement, StatementKind};
 use super::{Class, Command, CommandError, Namespace, parse_document, refuse_duplicates};
-use crate::document::{Document, OwnedValue, Value};
+use crate::document::{Document, Element, OwnedValue, Value};
 
 /// `maxWriteBatchSize` of every server since 3.6.
 pub const MAX_STATEMENTS: usize = 100_000;
+
+/// What errors call the body of a command.
+const BODY: &str = "the command body";
 
 /// The command a batch came in, and goes out by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +116,40 @@ pub struct Batch<'a> {
     pub ordered: bool,
     /// Fields of the command body that are to be other than the client's.
     pub body_changes: Vec<(&'static str, OwnedValue)>,
+    /// The command's `comment`.
+    pub comment: Option<Value<'a>>,
+    /// The statements came in a list of the body, rather than as a section of their own.
+    pub(super) in_body: bool,
     /// The number by which the server knows the first statement, unless `stmtIds` names all.
     first_statement_id: i64,
     statement_ids: Vec<i32>,
+}
+
+/// What the body says beside the statements: one walk finds it all.
+#[derive(Default)]
+struct BodyFields<'a> {
+    list: Option<Value<'a>>,
+    ordered: Option<Value<'a>>,
+    statement_ids: Option<Value<'a>>,
+    statement_id: Option<Value<'a>>,
+    comment: Option<Value<'a>>,
+}
+
+impl<'a> BodyFields<'a> {
+    fn read(body: Document<'a>, list: Option<&str>) -> Self {
+        let mut fields = Self::default();
+        for Element { key, value } in body.elements() {
+            match key {
+                b"ordered" => fields.ordered = Some(value),
+                b"stmtIds" => fields.statement_ids = Some(value),
+                b"stmtId" => fields.statement_id = Some(value),
+                b"comment" => fields.comment = Some(value),
+                key if list.is_some_and(|list| list.as_bytes() == key) => fields.list = Some(value),
+                _ => {}
+            }
+        }
+        fields
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -124,13 +158,13 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// [`CommandError`]; the command is then refused as a whole.
     pub fn read(command: &Command<'a>, form: Form) -> Result<Self, CommandError> {
-        const BODY: &str = "the command body";
         let known = [form.list(), (form == Form::BulkWrite).then_some("nsInfo")];
         if let Some(unknown) = command.message.sequences.iter().find(|s| !known.contains(&Some(s.identifier))) {
             return Err(CommandError::UnknownSequence(unknown.identifier.to_owned()));
         }
+        let fields = BodyFields::read(command.body, form.list());
         let sources = match form.list() {
-            Some(list) => documents(command, list)?,
+            Some(list) => documents(command, list, fields.list)?,
             None => vec![command.body],
         };
         if sources.len() > MAX_STATEMENTS {
@@ -138,12 +172,10 @@ impl<'a> Batch<'a> {
         }
         let statements =
             sources.into_iter().map(|source| Statement::read(form, source)).collect::<Result<Vec<_>, _>>()?;
+        let wrong = |field| CommandError::WrongType { place: BODY, field };
         let namespaces = match form {
             Form::BulkWrite => bulk_namespaces(command)?,
-            _ => SmallVec::from_elem(
-                command.collection().ok_or(CommandError::WrongType { place: BODY, field: "collection name" })?,
-                1,
-            ),
+            _ => SmallVec::from_elem(command.collection().ok_or_else(|| wrong("collection name"))?, 1),
         };
         for (index, statement) in statements.iter().enumerate() {
             if statement.namespace >= namespaces.len() {
@@ -151,16 +183,19 @@ impl<'a> Batch<'a> {
                 return Err(CommandError::NoSuchNamespace { index, named, available });
             }
         }
-        let ordered = match command.body.get("ordered") {
-            None => true,
-            Some(value) => value.as_flag().ok_or(CommandError::WrongType { place: BODY, field: "ordered" })?,
-        };
-        let statement_ids = match command.body.get("stmtIds") {
-            None => Vec::new(),
-            Some(value) => read_statement_ids(value, statements.len())?,
-        };
-        let first_statement_id = command.body.get("stmtId").and_then(Value::as_integer).unwrap_or(0);
-        Ok(Self { form, namespaces, statements, ordered, body_changes: Vec::new(), first_statement_id, statement_ids })
+        let ordered = fields.ordered.map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
+        let ids = fields.statement_ids.map(|ids| read_statement_ids(ids, statements.len())).transpose()?;
+        Ok(Self {
+            form,
+            namespaces,
+            statements,
+            ordered,
+            body_changes: Vec::new(),
+            comment: fields.comment,
+            in_body: fields.list.is_some(),
+            first_statement_id: fields.statement_id.and_then(Value::as_integer).unwrap_or(0),
+            statement_ids: ids.unwrap_or_default(),
+        })
     }
 
     /// The namespace of a statement of this batch.
@@ -177,17 +212,21 @@ impl<'a> Batch<'a> {
 
 /// `stmtIds`: one int a statement.
 fn read_statement_ids(value: Value<'_>, statements: usize) -> Result<Vec<i32>, CommandError> {
-    let wrong = CommandError::WrongType { place: "the command body", field: "stmtIds" };
+    let wrong = CommandError::WrongType { place: BODY, field: "stmtIds" };
     let ids: Option<Vec<i32>> = value.as_array().and_then(|ids| ids.values().map(Value::as_i32).collect());
     ids.filter(|ids| ids.len() == statements).ok_or(wrong)
 }
 
 /// The documents of a list: the body's array or the kind-1 section of that name, never both.
-fn documents<'a>(command: &Command<'a>, list: &'static str) -> Result<Vec<Document<'a>>, CommandError> {
-    let wrong = CommandError::WrongType { place: "the command body", field: list };
-    match (command.body.get(list), command.message.sequence(list)) {
+fn documents<'a>(
+    command: &Command<'a>,
+    list: &'static str,
+    in_body: Option<Value<'a>>,
+) -> Result<Vec<Document<'a>>, CommandError> {
+    let wrong = CommandError::WrongType { place: BODY, field: list };
+    match (in_body, command.message.sequence(list)) {
         (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(list)),
-        (None, None) => Err(CommandError::Missing { place: "the command body", field: list }),
+        (None, None) => Err(CommandError::Missing { place: BODY, field: list }),
         (None, Some(sequence)) => {
             sequence.documents().map(|bytes| parse_document(bytes, "a document sequence")).collect()
         }
@@ -200,7 +239,7 @@ fn documents<'a>(command: &Command<'a>, list: &'static str) -> Result<Vec<Docume
 
 fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>; 1]>, CommandError> {
     const PLACE: &str = "nsInfo";
-    let entries = documents(command, "nsInfo")?;
+    let entries = documents(command, "nsInfo", command.body.get("nsInfo"))?;
     let read = |entry: Document<'a>| {
         refuse_duplicates(entry, PLACE)?;
         let text = entry.get("ns").and_then(Value::as_str);

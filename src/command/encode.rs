@@ -120,6 +120,11 @@ impl<'a> Batch<'a> {
             _ => None,
         };
         let session = command.session();
+        // As drivers send it: what rules changed is in the section with the statements.
+        let as_it_came = matches!(extent, Extent::Whole) && !self.in_body && self.body_changes.is_empty();
+        if as_it_came && statement.is_none() {
+            return w.elements(command.body);
+        }
         for element in command.body.elements() {
             let kept = match (extent, element.key) {
                 (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,

@@ -105,6 +105,11 @@ impl<'a> Namespace<'a> {
         let (database, collection) = text.split_once('.')?;
         Some(Self { database, collection })
     }
+
+    /// "database.collection"
+    pub fn full_name(self) -> String {
+        [self.database, ".", self.collection].concat()
+    }
 }
 
 impl std::fmt::Display for Namespace<'_> {

@@ -29,7 +29,37 @@ pub enum Kind {
     MaxKey = 0x7f,
 }
 
+/// What the length of a kind's values depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Extent {
+    /// Always this many bytes.
+    Fixed(usize),
+    /// As many as the int32 ahead says, and these.
+    Prefixed(usize),
+    /// Two C strings.
+    CStrings,
+}
+
 impl Kind {
+    /// Of a value that has been checked.
+    #[inline(always)]
+    pub(super) fn extent(self) -> Extent {
+        match self {
+            Self::Undefined | Self::Null | Self::MinKey | Self::MaxKey => Extent::Fixed(0),
+            Self::Boolean => Extent::Fixed(1),
+            Self::Int32 => Extent::Fixed(4),
+            Self::Double | Self::DateTime | Self::Timestamp | Self::Int64 => Extent::Fixed(8),
+            Self::ObjectId => Extent::Fixed(12),
+            Self::Decimal128 => Extent::Fixed(16),
+            Self::Document | Self::Array | Self::JavaScriptWithScope => Extent::Prefixed(0),
+            Self::String | Self::JavaScript | Self::Symbol => Extent::Prefixed(4),
+            Self::Binary => Extent::Prefixed(5),
+            Self::DbPointer => Extent::Prefixed(16),
+            Self::Regex => Extent::CStrings,
+        }
+    }
+
+    #[inline(always)]
     pub fn from_tag(tag: u8) -> Option<Self> {
         Some(match tag {
             0x01 => Self::Double,

@@ -156,12 +156,12 @@ impl Slot<'_> {
         self.out.push(0);
     }
 
-    /// A string of several pieces, without building it elsewhere first.
-    pub fn pieces(mut self, pieces: &[&str]) {
+    /// A string of two parts, without building it elsewhere first.
+    pub fn prefixed(mut self, prefix: &str, text: &str) {
         self.kind(Kind::String);
-        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.out.extend_from_slice(&(length as u32 + 1).to_le_bytes());
-        pieces.iter().for_each(|piece| self.out.extend_from_slice(piece.as_bytes()));
+        self.out.extend_from_slice(&((prefix.len() + text.len()) as u32 + 1).to_le_bytes());
+        self.out.extend_from_slice(prefix.as_bytes());
+        self.out.extend_from_slice(text.as_bytes());
         self.out.push(0);
     }
 
@@ -249,7 +249,7 @@ mod tests {
             w.boolean("b", true);
             w.null("n");
             w.slot("t").date(5);
-            w.slot("p").pieces(&["$", "a", ".", "b"]);
+            w.slot("p").prefixed("$", "a.b");
             w.nested("o", |w| w.integer("k", 2));
             w.array("a", |a| {
                 a.int32(1);

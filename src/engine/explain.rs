@@ -32,8 +32,7 @@ impl<'f> Plan<'f> {
             Some(form) => {
                 let mut batch = Batch::read(&inner, form).map_err(unreadable)?;
                 batch.body_changes = changes;
-                let comment = inner.body.get("comment");
-                let judged = judge_batch(&batch, &[bench], self.now, comment, &mut self.observations);
+                let judged = judge_batch(&batch, &[bench], self.now, &mut self.observations);
                 if let Some((refused, judged)) =
                     judged.iter().find_map(|j| j.refused.as_ref().map(|refused| (refused, j)))
                 {

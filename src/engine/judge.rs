@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use super::observation::{Observations, Said};
 use super::{Now, Session};
 use crate::command::{Batch, Namespace, Statement};
-use crate::document::Value;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
@@ -96,14 +95,13 @@ pub(super) fn judge_batch<'r, 'a>(
     batch: &Batch<'a>,
     benches: &[Bench<'r>],
     now: Now,
-    comment: Option<Value<'_>>,
     observations: &mut Observations,
 ) -> Vec<Judged<'r, 'a>> {
     let none = Bench::new();
     let judge = |statement: &Statement<'a>| {
         let bench = benches.get(statement.namespace).unwrap_or(&none);
         let namespace = batch.namespace(statement);
-        let context = Context { now: now.milliseconds, comment, namespace };
+        let context = Context { now: now.milliseconds, comment: batch.comment, namespace };
         judge_statement(statement, bench, &context, observations)
     };
     batch.statements.iter().map(judge).collect()
@@ -127,7 +125,7 @@ fn judge_statement<'r, 'a>(
     for (rule, stance) in bench {
         let verdict = rule.pattern.verdict(&judged.statement, context);
         if let Some((said, rejection)) = heard(&verdict, rule, *stance) {
-            observations.note(rule, &context.namespace, said, rejection);
+            observations.note(rule, context.namespace, said, rejection);
         }
         if *stance != Stance::Enforce {
             continue;

@@ -5,7 +5,7 @@ use super::allocation::is_duplicate_key;
 use super::judge::Refused;
 use super::refusal;
 use crate::command::{Command, Form, Namespace, Reply, Statement, code, error_reply};
-use crate::document::{CowDocument, Document, OwnedValue, Value, Writer};
+use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
 use crate::patterns::filter::equality;
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
@@ -50,8 +50,10 @@ impl Tally {
         self.note_reply(reply);
         self.n += reply.count("n");
         self.modified += reply.count("nModified");
-        for (total, name) in self.bulk_counts.iter_mut().zip(BULK_COUNTS) {
-            *total += reply.count(name);
+        if form == Form::BulkWrite {
+            for (total, name) in self.bulk_counts.iter_mut().zip(BULK_COUNTS) {
+                *total += reply.count(name);
+            }
         }
         let upserted = reply.body.get("upserted").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         for entry in upserted.values().filter_map(Value::as_document) {
@@ -85,14 +87,24 @@ impl Tally {
                 && key != b"nErrors"
                 && !BULK_COUNTS.iter().any(|n| n.as_bytes() == key)
         };
-        let fields = reply.body.elements().filter(|element| about_server(element.key));
-        self.server_fields = Some(CowDocument::build(|w| fields.for_each(|element| w.element(element))));
-        if reply.body.get("writeConcernError").is_some() {
+        let mut failed_concern = false;
+        self.server_fields = Some(CowDocument::build(|w| {
+            for Element { key, value } in reply.body.elements() {
+                match key {
+                    b"writeConcernError" => failed_concern = true,
+                    b"retriedStmtIds" => {
+                        let ids = value.as_array().unwrap_or(Document::EMPTY);
+                        self.retried.extend(ids.values().filter_map(Value::as_i32));
+                    }
+                    key if about_server(key) => w.value(key, value),
+                    _ => {}
+                }
+            }
+        }));
+        if failed_concern {
             let fields = reply.body.elements().filter(|element| WRITE_CONCERN_FIELDS.contains(&element.key));
             self.write_concern_error = Some(CowDocument::build(|w| fields.for_each(|element| w.element(element))));
         }
-        let retried = reply.body.get("retriedStmtIds").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-        self.retried.extend(retried.values().filter_map(Value::as_i32));
     }
 
     /// The smallest index with an error.

@@ -1,5 +1,6 @@
 //! What rules said about a message, for logs and counters.
 
+use crate::command::Namespace;
 use crate::patterns::{Rejection, Rule};
 use crate::rules::RuleId;
 
@@ -70,13 +71,7 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    pub(super) fn note(
-        &mut self,
-        rule: &Rule,
-        namespace: &impl std::fmt::Display,
-        said: Said,
-        rejection: Option<&Rejection>,
-    ) {
+    pub(super) fn note(&mut self, rule: &Rule, namespace: Namespace<'_>, said: Said, rejection: Option<&Rejection>) {
         let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
         match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
             Some(seen) => seen.statements += 1,
@@ -84,7 +79,7 @@ impl Observations {
                 rule: rule.id,
                 rule_name: rule.name.value.clone(),
                 pattern: rule.pattern.name(),
-                namespace: namespace.to_string(),
+                namespace: namespace.full_name(),
                 said,
                 reason: text(|rejection| &rejection.reason),
                 hint: text(|rejection| &rejection.hint),
@@ -94,7 +89,7 @@ impl Observations {
     }
 
     /// Options added to a command: too many to count as news, unless somebody asks about this one command.
-    pub(super) fn note_routine(&mut self, rule: &Rule, namespace: &impl std::fmt::Display) {
+    pub(super) fn note_routine(&mut self, rule: &Rule, namespace: Namespace<'_>) {
         if self.thorough {
             self.note(rule, namespace, Said::Rewrite, None);
         }

@@ -6,6 +6,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::authentication::{self, is_by_certificate, read_users, users_question};
 use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
@@ -161,7 +163,7 @@ impl<'f> Plan<'f> {
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let class = classify(command.name.as_bytes());
         if let Some(form) = Form::of(class) {
-            return self.write(command, form, session);
+            return self.write(command, class, form, session);
         }
         if let Some(what) = class.road() {
             let step = self.road(&command, class, what, session)?;
@@ -186,18 +188,22 @@ impl<'f> Plan<'f> {
     }
 
     /// A write command: its statements are judged, and what is left of them is carried out.
-    fn write(&mut self, command: Command<'f>, form: Form, session: &mut Session) -> Result<Step, Refuse> {
+    fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, Refuse> {
         let mut batch = Batch::read(&command, form).map_err(unreadable)?;
         if session.users.is_none() && batch.namespaces.iter().any(|ns| asks_for_users(self.rules, *ns)) {
             return Ok(self.ask_for_users(&command));
         }
-        let (buckets, benches): (Vec<_>, Vec<_>) = batch.namespaces.iter().map(|ns| self.benches(*ns, session)).unzip();
-        let targets = buckets.into_iter().flatten().collect();
+        let mut targets = Vec::new();
+        let mut benches = SmallVec::<[Bench<'f>; 1]>::new();
+        for namespace in &batch.namespaces {
+            let (bucket, bench) = self.benches(*namespace, session);
+            targets.extend(bucket);
+            benches.push(bench);
+        }
         let step = self.unanalysed(&command, targets, BUCKET_WRITE, session)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
             return Ok(step);
         }
-        let class = classify(command.name.as_bytes());
         // bulkWrite names several collections; what is about one is not about the command.
         if let [bench] = benches.as_slice()
             && form != Form::BulkWrite
@@ -207,8 +213,7 @@ impl<'f> Plan<'f> {
                 ControlFlow::Break(step) => return Ok(step),
             }
         }
-        let comment = command.body.get("comment");
-        let judged = judge_batch(&batch, &benches, self.now, comment, &mut self.observations);
+        let judged = judge_batch(&batch, &benches, self.now, &mut self.observations);
         let mut job = Box::new(BatchJob::new(command, batch, judged, session.own));
         let step = job.next(Input::Start, &mut self.observations);
         session.own = job.own_session();
@@ -274,22 +279,22 @@ impl<'f> Plan<'f> {
             match (verdict, stance) {
                 (CommandVerdict::Forward | CommandVerdict::Ask(_), _) => {}
                 (CommandVerdict::Warn(warning), _) => {
-                    self.observations.note(rule, &namespace, Said::Warn, Some(&warning));
+                    self.observations.note(rule, namespace, Said::Warn, Some(&warning));
                 }
                 (CommandVerdict::Set(key, value), Stance::Enforce) if fits(command, key, &value) => {
-                    self.observations.note_routine(rule, &namespace);
+                    self.observations.note_routine(rule, namespace);
                     changes.push((key, value));
                 }
                 (CommandVerdict::Set(key, _), Stance::Enforce) => {
                     let reason = format!("there is no room in it for the field '{key}' that the rule adds");
                     let rejection = Rejection::new(reason, "Make the command smaller.");
-                    self.observations.note(rule, &namespace, Said::Reject, Some(&rejection));
+                    self.observations.note(rule, namespace, Said::Reject, Some(&rejection));
                     let refused = Refused { rule, rejection };
                     return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
                 }
-                (CommandVerdict::Set(..), stance) => self.observations.note(rule, &namespace, stance.rewrites(), None),
+                (CommandVerdict::Set(..), stance) => self.observations.note(rule, namespace, stance.rewrites(), None),
                 (CommandVerdict::Reject(rejection), stance) => {
-                    self.observations.note(rule, &namespace, stance.rejects(), Some(&rejection));
+                    self.observations.note(rule, namespace, stance.rejects(), Some(&rejection));
                     if *stance == Stance::Enforce {
                         let refused = Refused { rule, rejection };
                         return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));

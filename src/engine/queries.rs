@@ -160,7 +160,7 @@ fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &
     let namespace = command.collection();
     if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
     {
-        observations.note(rule, &namespace, Said::Reject, Some(&Rejection::new(reason.clone(), hint)));
+        observations.note(rule, namespace, Said::Reject, Some(&Rejection::new(reason.clone(), hint)));
     }
     Refusal { step, reason, observations: observations.take() }
 }

@@ -57,7 +57,7 @@ impl<'f> Plan<'f> {
                     "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
                 );
                 let said = on_road(rule, stance);
-                self.observations.note(rule, &namespace, said, Some(&rejection));
+                self.observations.note(rule, namespace, said, Some(&rejection));
                 if said == Said::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
                     return Ok(reject_command(command, &Refused { rule, rejection }, noun, namespace));

@@ -16,6 +16,11 @@
 mod hide;
 mod pipeline;
 mod settings;
+mod writes;
+
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
 
 use super::filter::{remade, touched};
 use super::touch::{Touch, touch};
@@ -23,9 +28,10 @@ use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, 
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::Laxity;
-use pipeline::{Change, FieldPath, Tree};
+use pipeline::{Clock, Guard};
 pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
+use writes::{Change, Write, Writes};
 
 /// How a touched path relates to the guarded ones.
 enum Reach {
@@ -38,6 +44,24 @@ enum Reach {
     /// It writes a part of a register, or a field around one.
     Across(String),
 }
+
+/// A path that an operator touches with a value.
+#[derive(Clone, Copy)]
+struct Touched<'u> {
+    operator: &'u [u8],
+    path: &'u [u8],
+    value: Value<'u>,
+    guarded: bool,
+}
+
+/// What an update does to one path, and whether a stamp decides about it.
+struct GuardedChange<'u> {
+    path: &'u str,
+    change: Change<'u>,
+    guarded: bool,
+}
+
+type Changes<'u> = SmallVec<[GuardedChange<'u>; 8]>;
 
 impl Judge for Timestamps {
     fn name(&self) -> &'static str {
@@ -126,21 +150,18 @@ impl Timestamps {
         if self.per == Per::Document {
             return Ok(edit::append(kept, |w| w.value(&self.store, time.as_value())));
         }
-        let mut stamps = Tree::default();
-        match &self.fields {
+        let stamp = |path| Write { path, change: Change::Set(time.as_value()), guard: None };
+        let stamps = match &self.fields {
             Fields::All => {
-                for field in kept.elements().filter(|field| field.key != b"_id") {
-                    let name = field_name(field.key)?;
-                    stamps.insert(name, Change::Set(time.as_value()), None)?;
-                }
+                let fields = kept.elements().filter(|field| field.key != b"_id");
+                Writes::new(fields.map(|field| field_name(field.key).map(stamp)).collect::<Result<Vec<_>, _>>()?)?
             }
             Fields::Listed(_) => {
-                for path in self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_))) {
-                    stamps.insert(path.as_str(), Change::Set(time.as_value()), None)?;
-                }
+                let found = self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_)));
+                Writes::new(found.map(|path| stamp(path.as_str())))?
             }
-        }
-        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.write_values(w))))
+        };
+        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.tree().write_values(w))))
     }
 
     /// The listed registers, and the source field where no listed one covers it: it must converge too.
@@ -188,24 +209,8 @@ impl Timestamps {
         operators: Document<'_>,
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
-        let mut guarded = false;
-        let mut resets = false;
-        for (operator, path, _) in touched(operators) {
-            match self.reach(path) {
-                Reach::Free => {}
-                Reach::Guarded => guarded = true,
-                Reach::Store if operator == b"$unset" => resets = true,
-                Reach::Store => return Err(self.forged_stamp(path)),
-                Reach::Across(register) => return Err(self.across(path, &register)),
-            }
-        }
-        if guarded && resets {
-            return Err(Rejection::new(
-                format!("it unsets stamps in '{}' and writes guarded fields at once", self.store),
-                "Unset the stamps in a statement of its own.",
-            ));
-        }
-        if !guarded {
+        let touches = self.touches(operators)?;
+        if !touches.iter().any(|touched| touched.guarded) {
             return Ok(Verdict::Forward);
         }
         let Some(time) = self.source_time(context, |path| set_value(operators, path))? else {
@@ -214,40 +219,87 @@ impl Timestamps {
         if update.array_filters {
             return Ok(unguardable("it uses arrayFilters"));
         }
-        let mut tree = Tree::default();
-        let mut stamped = Vec::new();
+        let changes = match self.changes(update, &touches)? {
+            ControlFlow::Continue(changes) => changes,
+            ControlFlow::Break(verdict) => return Ok(verdict),
+        };
+        // `$setOnInsert` without an upsert changes nothing.
+        if !changes.iter().any(|change| change.guarded) {
+            return Ok(Verdict::Forward);
+        }
+        let clock = Clock { time: time.as_value(), type_name: self.stamp_type.name() };
+        let guards = self.guards(&changes, clock);
+        // Each guarded change has its own, or all have the one.
+        let mut next = guards.iter().cycle();
+        let writes = Writes::new(changes.into_iter().map(|GuardedChange { path, change, guarded }| Write {
+            path,
+            change,
+            guard: if guarded { next.next() } else { None },
+        }))?;
+        let shared = guards.first().filter(|_| self.per == Per::Document);
+        let stage = pipeline::update_stage(writes.tree(), &guards, clock.time, shared);
+        let modification = Modification::Pipeline(vec![stage]);
+        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+    }
+
+    /// The paths that the operators touch, but for stamps that are unset by themselves.
+    fn touches<'u>(&self, operators: Document<'u>) -> Result<SmallVec<[Touched<'u>; 8]>, Rejection> {
+        let mut resets = false;
+        let mut touches = SmallVec::<[Touched<'_>; 8]>::new();
         for (operator, path, value) in touched(operators) {
+            let guarded = match self.reach(path) {
+                Reach::Free => false,
+                Reach::Guarded => true,
+                Reach::Store if operator == b"$unset" => {
+                    resets = true;
+                    continue;
+                }
+                Reach::Store => return Err(self.forged_stamp(path)),
+                Reach::Across(register) => return Err(self.across(path, &register)),
+            };
+            touches.push(Touched { operator, path, value, guarded });
+        }
+        if resets && touches.iter().any(|touched| touched.guarded) {
+            return Err(Rejection::new(
+                format!("it unsets stamps in '{}' and writes guarded fields at once", self.store),
+                "Unset the stamps in a statement of its own.",
+            ));
+        }
+        Ok(touches)
+    }
+
+    /// What the operators do to each path; a verdict where one of them cannot be told as such.
+    fn changes<'u, 'a>(
+        &self,
+        update: &Update<'a>,
+        touches: &[Touched<'u>],
+    ) -> Result<ControlFlow<Verdict<'a>, Changes<'u>>, Rejection> {
+        let mut changes = Changes::new();
+        for Touched { operator, path, value, guarded } in touches.iter().copied() {
             let change = match operator {
                 b"$set" => Change::Set(value),
                 b"$unset" => Change::Unset,
                 b"$currentDate" if sets_a_date(value) => Change::Now,
                 b"$setOnInsert" if !update.upsert => continue,
-                b"$inc" if matches!(self.reach(path), Reach::Free) => match value.kind {
+                b"$inc" if !guarded => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
                     _ => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
                 },
-                other => return Ok(self.not_a_register_write(other, path)),
+                other => return Ok(ControlFlow::Break(self.not_a_register_write(other, path))),
             };
-            let path = updatable(path)?;
-            let stamp = matches!(self.reach(path.as_bytes()), Reach::Guarded).then(|| self.stamp_path(path));
-            if let Some(stamp) = &stamp
-                && !stamped.contains(stamp)
-            {
-                stamped.push(*stamp);
-            }
-            tree.insert(path, change, stamp)?;
+            changes.push(GuardedChange { path: updatable(path)?, change, guarded });
         }
-        let document_stamp = (self.per == Per::Document).then_some(self.store.as_str());
-        let stage = pipeline::update_stage(&tree, &stamped, &time, self.stamp_type.name(), document_stamp);
-        let modification = Modification::Pipeline(vec![stage]);
-        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+        Ok(ControlFlow::Continue(changes))
     }
 
-    /// Where the stamp of a register lives.
-    fn stamp_path<'p>(&'p self, register: &'p str) -> FieldPath<'p> {
+    /// The guards of the guarded changes, in their order; one for all where stamps are kept per document.
+    fn guards(&self, changes: &[GuardedChange<'_>], clock: Clock<'_>) -> SmallVec<[Guard; 8]> {
         match self.per {
-            Per::Document => self.store.as_str().into(),
-            Per::Field => FieldPath::below(&self.store, register),
+            Per::Document => SmallVec::from_iter([Guard::of_document(&self.store, clock)]),
+            Per::Field => {
+                let guarded = changes.iter().filter(|change| change.guarded);
+                guarded.map(|change| Guard::of_field(&self.store, change.path, clock)).collect()
+            }
         }
     }
 
@@ -274,7 +326,8 @@ impl Timestamps {
         }
         let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
         let stored = CowDocument::from_writer(self.stamped(document, &time)?);
-        let stage = pipeline::replacement_stage(stored.as_document(), &self.store, &time, self.stamp_type.name());
+        let clock = Clock { time: time.as_value(), type_name: self.stamp_type.name() };
+        let stage = pipeline::replacement_stage(stored.as_document(), &Guard::of_document(&self.store, clock));
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -373,11 +426,22 @@ fn unguardable<'a>(reason: &str) -> Verdict<'a> {
     Verdict::unguardable(reason, "Write the guarded fields by plain paths with $set, in a statement of their own.")
 }
 
+/// Parts of a path that a stage can write: each nests six levels there, and servers read 200 (`BSONDepth`).
+const MAX_PARTS: usize = 25;
+
 /// A path that means the same in a pipeline as in an operator: a numeric part could be an array's index.
 fn updatable(path: &[u8]) -> Result<&str, Rejection> {
-    let text = std::str::from_utf8(path).ok();
-    let plain = |part: &str| !part.is_empty() && !part.starts_with('$') && part.parse::<u64>().is_err();
-    text.filter(|text| text.split('.').all(plain)).ok_or_else(|| {
+    let numeric = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
+    let plain = |part: &[u8]| !part.starts_with(b"$") && !numeric(part);
+    let parts = path.split(|byte| *byte == b'.');
+    if parts.clone().nth(MAX_PARTS).is_some() {
+        return Err(Rejection::new(
+            format!("a path in it has more than {MAX_PARTS} parts"),
+            "Write the object around it, or write this path in a statement without guarded fields.",
+        ));
+    }
+    let text = std::str::from_utf8(path).ok().filter(|_| parts.into_iter().all(plain));
+    text.ok_or_else(|| {
         Rejection::new(
             format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
             "Write the whole array or object, or write this path in a statement without guarded fields.",

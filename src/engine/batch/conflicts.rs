@@ -40,7 +40,7 @@ impl<'f> BatchJob<'f> {
         }
         let namespace = self.batch.namespace(&judged.statement);
         let refused = refusal::conflict(rule);
-        observations.note(rule, &namespace, Said::Conflict, Some(&refused.rejection));
+        observations.note(rule, namespace, Said::Conflict, Some(&refused.rejection));
         judged.refused = Some(refused);
         self.stopped |= self.stops_on_error();
     }

@@ -41,7 +41,7 @@ impl BatchJob<'_> {
             let reason =
                 format!("with what the rule adds to it {what} would be larger than the {limit} bytes a server takes");
             let rejection = Rejection::new(reason, HINT);
-            observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
+            observations.note(rule, self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
             judged.refused = Some(Refused { rule, rejection });
         }
     }

@@ -65,7 +65,7 @@ impl<'f> BatchJob<'f> {
         let reason = format!("no number can be had for it: {text}");
         let hint = "Tell the DBA: docward asks for numbers as its own user, `service`, and could not.";
         let rejection = Rejection::new(reason, hint);
-        observations.note(rule, &self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
+        observations.note(rule, self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
         judged.refused = Some(Refused { rule, rejection });
     }
 

@@ -332,7 +332,7 @@ impl<'f> BatchJob<'f> {
         let Some(transaction) = &self.transaction else { return self.conclude() };
         let (rule, index, own) = (transaction.rule, transaction.index, transaction.own);
         let namespace = self.batch.namespace(&transaction.statement);
-        observations.note(rule, &namespace, Said::Reject, Some(&rejection));
+        observations.note(rule, namespace, Said::Reject, Some(&rejection));
         if let Some(judged) = self.judged.get_mut(index) {
             judged.refused = Some(Refused { rule, rejection });
         }

@@ -60,6 +60,36 @@ fn timestamps_reject_what_is_no_register_write() {
     check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "s": {}}}}, "overlaps");
     check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "l.0": 1}}}, "numeric part");
     check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t}, "$push": {"log": 1}}}, "cannot be combined");
+    // Written as a pipeline each part nests several levels; a client must not have docward nest without end.
+    for parts in [26, 200_000] {
+        let deep = vec!["x"; parts].join(".");
+        check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, deep: 1}}}, "more than 25 parts");
+    }
+}
+
+#[test]
+fn the_deepest_path_that_timestamps_take_nests_no_deeper_than_servers_read() {
+    let t = bson::DateTime::from_millis(5);
+    let deep = vec!["x"; 25].join(".");
+    for (operator, value) in [("$set", bson::Bson::from(doc! {"y": 1})), ("$inc", 1.into())] {
+        for rule in ["timestamps: { source: t, fields: [a] }", "timestamps: { source: t, per: document, fields: [a] }"]
+        {
+            let mut update = doc! {"$set": {"t": t, "a": 1}};
+            update
+                .entry(operator.to_owned())
+                .or_insert(doc! {}.into())
+                .as_document_mut()
+                .unwrap()
+                .insert(&deep, value.clone());
+            let Step::Forward { message, .. } =
+                first_step(&rules(&[("d.c", rule)]), &super::update(&[doc! {"q": {}, "u": update}]))
+            else {
+                panic!("{rule} {operator}")
+            };
+            let statement = documents(&message).1.remove(0).to_vec().unwrap();
+            assert!(crate::document::Document::parse(&statement).is_ok(), "{rule} {operator}");
+        }
+    }
 }
 
 #[test]

@@ -5,147 +5,86 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use super::super::Rejection;
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Slot, Value, Writer};
-
-/// What a write does to one path.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Change<'v> {
-    Set(Value<'v>),
-    Unset,
-    /// The server's clock.
-    Now,
-    Add(Value<'v>),
-}
-
-/// The writes of a statement by path; no path is written twice or inside another.
-#[derive(Debug, Default)]
-pub(super) struct Tree<'v> {
-    children: BTreeMap<&'v str, Child<'v>>,
-}
-
-#[derive(Debug)]
-enum Child<'v> {
-    Leaf { change: Change<'v>, stamp: Option<FieldPath<'v>> },
-    Inner(Tree<'v>),
-}
-
-/// A path in two parts, so that a stamp's needs no memory of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FieldPath<'p> {
-    root: &'p str,
-    below: Option<&'p str>,
-}
-
-impl<'p> FieldPath<'p> {
-    pub(super) fn below(root: &'p str, below: &'p str) -> Self {
-        Self { root, below: Some(below) }
-    }
-
-    /// As a field name of `$set`.
-    fn name(self) -> Cow<'p, str> {
-        self.below.map_or(Cow::Borrowed(self.root), |below| [self.root, ".", below].concat().into())
-    }
-}
-
-impl<'p> From<&'p str> for FieldPath<'p> {
-    fn from(path: &'p str) -> Self {
-        Self { root: path, below: None }
-    }
-}
+use super::writes::{Change, Child, Tree, Write};
+use crate::document::{CowDocument, Document, Kind, Slot, Value, Writer};
 
 /// Bytes a written field or a stamp usually takes in the stage: a first guess at its length.
 const STAGE_LENGTH: usize = 256;
+/// The same of [`Guard::stale`].
+const STALE_LENGTH: usize = 160;
 
 /// What a stale write is measured by.
-#[derive(Clone, Copy)]
-struct Clock<'t> {
-    time: Value<'t>,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock<'t> {
+    /// The write's own.
+    pub(super) time: Value<'t>,
     /// As `$type` names it; a stamp of another type counts as missing.
-    type_name: &'t str,
-    /// The one stamp that all guarded writes share, if there is one.
-    document_stamp: Option<&'t str>,
+    pub(super) type_name: &'t str,
 }
 
-impl<'v> Tree<'v> {
-    /// Adds a write; `stamp` is the path of the stamp that guards it.
-    ///
-    /// # Errors
-    /// Two writes to one path, which mongod refuses too (ConflictingUpdateOperators).
-    pub(super) fn insert(
-        &mut self,
-        path: &'v str,
-        change: Change<'v>,
-        stamp: Option<FieldPath<'v>>,
-    ) -> Result<(), Rejection> {
-        if self.try_insert(path, change, stamp) {
-            return Ok(());
-        }
-        Err(Rejection::new(
-            format!("it writes '{path}' twice, or writes a field inside it too"),
-            "Write each path once.",
-        ))
+/// A stamp, and whether it is newer than the write.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// "$last_modified.temp"
+    stamp: String,
+    /// The expression that is true when it is, written once for all who ask. A stamp of another type (the rule's `type`
+    /// was changed) counts as missing.
+    stale: CowDocument<'static>,
+}
+
+impl Guard {
+    /// Of the one stamp of a document.
+    pub(super) fn of_document(store: &str, clock: Clock<'_>) -> Self {
+        Self::new(["$", store].concat(), clock)
     }
 
-    fn try_insert(&mut self, path: &'v str, change: Change<'v>, stamp: Option<FieldPath<'v>>) -> bool {
-        match path.split_once('.') {
-            None if self.children.contains_key(path) => false,
-            None => {
-                self.children.insert(path, Child::Leaf { change, stamp });
-                true
-            }
-            Some((name, below)) => match self.children.entry(name).or_insert_with(|| Child::Inner(Tree::default())) {
-                Child::Inner(tree) => tree.try_insert(below, change, stamp),
-                Child::Leaf { .. } => false,
-            },
-        }
+    /// Of the stamp of this register.
+    pub(super) fn of_field(store: &str, register: &str, clock: Clock<'_>) -> Self {
+        Self::new(["$", store, ".", register].concat(), clock)
     }
 
-    /// Writes the values that are set as plain nested documents.
-    pub(super) fn write_values(&self, w: &mut Writer<'_>) {
-        for (name, child) in &self.children {
-            match child {
-                Child::Leaf { change: Change::Set(value), .. } => w.value(name, *value),
-                Child::Leaf { .. } => {}
-                Child::Inner(tree) => w.nested(name, |w| tree.write_values(w)),
-            }
-        }
+    fn new(stamp: String, clock: Clock<'_>) -> Self {
+        let stale = CowDocument::build_of(STALE_LENGTH, |w| {
+            w.array("$and", |a| {
+                a.nested(|w| has_type(w, |slot| slot.string(&stamp), clock.type_name));
+                a.nested(|w| {
+                    w.array("$gt", |a| {
+                        a.string(&stamp);
+                        a.value(clock.time);
+                    });
+                });
+            });
+        });
+        Self { stamp, stale }
     }
 
-    /// The stamp of every write that would create its path.
-    fn creating(&self, found: &mut Vec<Option<FieldPath<'v>>>) {
-        for child in self.children.values() {
-            match child {
-                Child::Leaf { change: Change::Unset, .. } => {}
-                Child::Leaf { stamp, .. } => found.push(*stamp),
-                Child::Inner(tree) => tree.creating(found),
-            }
-        }
+    /// The stamp's path.
+    fn path(&self) -> &str {
+        self.stamp.strip_prefix('$').unwrap_or(&self.stamp)
+    }
+
+    fn stale(&self, slot: Slot<'_>) {
+        slot.value(Value::document(self.stale.as_document()));
     }
 }
 
-/// `{$set: {...}}` for the writes of `tree` and their stamps; `document_stamp` is the one they all share, if
-/// stamps are kept per document.
+/// `{$set: {...}}` for the writes of `tree` and their stamps; `shared` is what guards them all, if stamps are kept per
+/// document.
 pub(super) fn update_stage<'a>(
-    tree: &Tree<'_>,
-    stamps: &[FieldPath<'_>],
-    time: &OwnedValue,
-    type_name: &str,
-    document_stamp: Option<&str>,
+    tree: Tree<'_>,
+    guards: &[Guard],
+    time: Value<'_>,
+    shared: Option<&Guard>,
 ) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name, document_stamp };
-    CowDocument::build_of(STAGE_LENGTH * (tree.children.len() + stamps.len()), |w| {
+    CowDocument::build_of(STAGE_LENGTH * (tree.len() + guards.len()), |w| {
         w.nested("$set", |w| {
-            tree.children.iter().for_each(|(name, child)| write_child(w.slot(name), name, child, clock));
-            for stamp in stamps {
+            tree.children().for_each(|(name, child)| write_child(w.slot(name), name, child, shared));
+            for guard in guards {
                 cond(
-                    w.slot(stamp.name().as_bytes()),
-                    |slot| stale(slot, *stamp, clock),
-                    |slot| field(slot, *stamp),
-                    |slot| slot.value(clock.time),
+                    w.slot(guard.path()),
+                    |slot| guard.stale(slot),
+                    |slot| slot.string(&guard.stamp),
+                    |slot| slot.value(time),
                 );
             }
         });
@@ -153,17 +92,11 @@ pub(super) fn update_stage<'a>(
 }
 
 /// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.
-pub(super) fn replacement_stage<'a>(
-    stored: Document<'_>,
-    store: &str,
-    time: &OwnedValue,
-    type_name: &str,
-) -> CowDocument<'a> {
-    let clock = Clock { time: time.as_value(), type_name, document_stamp: Some(store) };
+pub(super) fn replacement_stage<'a>(stored: Document<'_>, guard: &Guard) -> CowDocument<'a> {
     CowDocument::build(|w| {
         cond(
             w.slot("$replaceWith"),
-            |slot| stale(slot, store.into(), clock),
+            |slot| guard.stale(slot),
             |slot| slot.string("$$ROOT"),
             |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
         );
@@ -171,16 +104,13 @@ pub(super) fn replacement_stage<'a>(
 }
 
 /// The value of the field at `path` after the write.
-fn write_child(slot: Slot<'_>, path: &str, child: &Child<'_>, clock: Clock<'_>) {
+fn write_child(slot: Slot<'_>, path: &str, child: Child<'_>, shared: Option<&Guard>) {
     match child {
-        Child::Leaf { change, stamp: None } => write_change(slot, path, *change),
-        Child::Leaf { change, stamp: Some(stamp) } => cond(
-            slot,
-            |slot| stale(slot, *stamp, clock),
-            |slot| field(slot, path),
-            |slot| write_change(slot, path, *change),
-        ),
-        Child::Inner(tree) => write_inner(slot, path, tree, clock),
+        Child::Leaf(Write { change, guard: None, .. }) => write_change(slot, path, *change),
+        Child::Leaf(Write { change, guard: Some(guard), .. }) => {
+            cond(slot, |slot| guard.stale(slot), |slot| field(slot, path), |slot| write_change(slot, path, *change))
+        }
+        Child::Inner(tree) => write_inner(slot, path, tree, shared),
     }
 }
 
@@ -196,35 +126,34 @@ fn write_change(slot: Slot<'_>, path: &str, change: Change<'_>) {
     }
 }
 
-/// A document some of whose fields are written. The paths are as deep as the statement's own, and their
-/// depth has been bounded with it.
-fn write_inner(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
+/// A document some of whose fields are written.
+fn write_inner(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
     slot.nested(|w| {
         w.nested("$switch", |w| {
             w.array("branches", |a| {
                 a.nested(|w| {
-                    w.nested("case", |w| has_type(w, path, "object"));
-                    let children: Vec<_> = tree.children.iter().collect();
-                    set_fields(w.slot("then"), path, &children, clock);
+                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "object"));
+                    let children: Vec<_> = tree.children().collect();
+                    set_fields(w.slot("then"), path, &children, shared);
                 });
                 a.nested(|w| {
-                    w.nested("case", |w| has_type(w, path, "missing"));
-                    created(w.slot("then"), path, tree, clock);
+                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "missing"));
+                    created(w.slot("then"), path, tree, shared);
                 });
             });
-            blocked(w.slot("default"), path, tree, clock);
+            blocked(w.slot("default"), path, tree);
         });
     });
 }
 
 /// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
-fn set_fields(slot: Slot<'_>, path: &str, children: &[(&&str, &Child<'_>)], clock: Clock<'_>) {
+fn set_fields(slot: Slot<'_>, path: &str, children: &[(&str, Child<'_>)], shared: Option<&Guard>) {
     let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
     slot.nested(|w| {
         w.nested("$setField", |w| {
             w.string("field", name);
-            set_fields(w.slot("input"), path, before, clock);
-            write_child(w.slot("value"), &format!("{path}.{name}"), child, clock);
+            set_fields(w.slot("input"), path, before, shared);
+            write_child(w.slot("value"), &format!("{path}.{name}"), *child, shared);
         });
     });
 }
@@ -232,28 +161,27 @@ fn set_fields(slot: Slot<'_>, path: &str, children: &[(&&str, &Child<'_>)], cloc
 /// The document that did not exist. With a stamp for each field it is made even if all that would create it
 /// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
 /// document around its field. With one stamp for all, a stale write leaves nothing.
-fn created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
-    let mut creating = Vec::new();
-    tree.creating(&mut creating);
-    match clock.document_stamp {
-        _ if creating.is_empty() => field(slot, path),
-        Some(stamp) if creating.iter().all(Option::is_some) => cond(
+fn created(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
+    let mut creating = tree.creating();
+    match shared {
+        _ if creating.clone().next().is_none() => field(slot, path),
+        Some(guard) if creating.all(|guard| guard.is_some()) => cond(
             slot,
-            |slot| stale(slot, stamp.into(), clock),
+            |slot| guard.stale(slot),
             |slot| field(slot, path),
-            |slot| write_created(slot, path, tree, clock),
+            |slot| write_created(slot, path, tree, shared),
         ),
-        _ => write_created(slot, path, tree, clock),
+        _ => write_created(slot, path, tree, shared),
     }
 }
 
-fn write_created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
+fn write_created(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
     slot.nested(|w| {
-        for (name, child) in &tree.children {
+        for (name, child) in tree.children() {
             let below = format!("{path}.{name}");
             match child {
-                Child::Inner(tree) => created(w.slot(name), &below, tree, clock),
-                Child::Leaf { .. } => write_child(w.slot(name), &below, child, clock),
+                Child::Inner(tree) => created(w.slot(name), &below, tree, shared),
+                Child::Leaf(_) => write_child(w.slot(name), &below, child, shared),
             }
         }
     });
@@ -261,18 +189,17 @@ fn write_created(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) 
 
 /// The path runs through a scalar or an array: nothing happens if nothing would be created, else the
 /// statement fails as it does for the operator (PathNotViable).
-fn blocked(slot: Slot<'_>, path: &str, tree: &Tree<'_>, clock: Clock<'_>) {
-    let mut creating = Vec::new();
-    tree.creating(&mut creating);
+fn blocked(slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+    let mut creating = tree.creating();
     let fail = |slot: Slot<'_>| failure(slot, &format!("cannot write inside field '{path}', which is of type "), path);
-    if creating.iter().any(Option::is_none) {
+    if creating.clone().any(|guard| guard.is_none()) {
         return fail(slot);
     }
     cond(
         slot,
         |slot| {
             slot.nested(|w| {
-                w.array("$and", |a| creating.iter().flatten().for_each(|stamp| stale(a.slot(), *stamp, clock)));
+                w.array("$and", |a| creating.by_ref().flatten().for_each(|guard| guard.stale(a.slot())));
             });
         },
         |slot| field(slot, path),
@@ -293,7 +220,7 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
         w.nested("$switch", |w| {
             w.array("branches", |a| {
                 a.nested(|w| {
-                    w.nested("case", |w| has_type(w, path, "missing"));
+                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "missing"));
                     w.value("then", amount);
                 });
                 a.nested(|w| {
@@ -303,7 +230,7 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
                             a.nested(|w| {
                                 w.array("$or", |a| {
                                     for inexact in ["double", "decimal"] {
-                                        a.nested(|w| has_type(w, path, inexact));
+                                        a.nested(|w| has_type(w, |slot| field(slot, path), inexact));
                                     }
                                     a.nested(|w| {
                                         w.array("$ne", |a| {
@@ -328,24 +255,9 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
     });
 }
 
-/// A stamp newer than the write. A stamp of another type (the rule's `type` was changed) counts as missing.
-fn stale(slot: Slot<'_>, stamp: FieldPath<'_>, clock: Clock<'_>) {
-    slot.nested(|w| {
-        w.array("$and", |a| {
-            a.nested(|w| has_type(w, stamp, clock.type_name));
-            a.nested(|w| {
-                w.array("$gt", |a| {
-                    field(a.slot(), stamp);
-                    a.value(clock.time);
-                });
-            });
-        });
-    });
-}
-
-fn has_type<'p>(w: &mut Writer<'_>, path: impl Into<FieldPath<'p>>, type_name: &str) {
+fn has_type(w: &mut Writer<'_>, of: impl FnOnce(Slot<'_>), type_name: &str) {
     w.array("$eq", |a| {
-        a.nested(|w| field(w.slot("$type"), path));
+        a.nested(|w| of(w.slot("$type")));
         a.string(type_name);
     });
 }
@@ -373,10 +285,6 @@ fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>)
     });
 }
 
-fn field<'p>(slot: Slot<'_>, path: impl Into<FieldPath<'p>>) {
-    let FieldPath { root, below } = path.into();
-    match below {
-        None => slot.pieces(&["$", root]),
-        Some(below) => slot.pieces(&["$", root, ".", below]),
-    }
+fn field(slot: Slot<'_>, path: &str) {
+    slot.prefixed("$", path);
 }
