@@ -55,6 +55,24 @@ fn json_lines_have_every_field_and_escape_what_clients_say() {
 }
 
 #[test]
+fn rust_log_chooses_levels_and_modules() {
+    let docward = docward().environment("RUST_LOG", "warn,docward::proxy::arrival=debug").start();
+    provoke(&docward, "billing");
+    docward.wait_for_log(" DEBUG ");
+    docward.wait_for_log("rule spoke");
+    let log = docward.log();
+    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward::proxy::arrival");
+    assert!(log.iter().all(is_chosen), "{log:?}");
+}
+
+#[test]
+fn what_cannot_be_read_in_rust_log_leaves_the_level_at_info() {
+    let docward = docward().environment("RUST_LOG", "docward=loud").start();
+    docward.signal("HUP");
+    assert!(docward.wait_for_log("rules loaded").contains(" INFO "));
+}
+
+#[test]
 fn text_lines_stay_lines_whatever_clients_say() {
     let docward = docward().start();
     provoke(&docward, HOSTILE);

@@ -187,7 +187,9 @@ impl Sources {
         let primary = members
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
-        page.gauges("member_primary", "1 for a member that says it is primary", primary)
+        page.gauges("member_primary", "1 for a member that says it is primary", primary)?;
+        let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
+        page.gauges("member_connections", "Clients' connections through the member's listener", open)
     }
 
     fn connections(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -31,7 +31,7 @@ pub(super) async fn status(State(sources): State<Sources>) -> Json<Value> {
             "tried_at": milliseconds(loads.tried_at),
             "last_error": loads.last_error,
         },
-        "members": *observer.members(),
+        "members": observer.members(),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))

@@ -3,7 +3,7 @@
 //!
 //! Next: [`super::session`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,11 +15,11 @@ use super::census::Refusal;
 use super::deployment::Alive;
 use super::door::{Closing, Door, Way};
 use super::hand_over::{Memo, PassedConnection};
-use super::limits::{Limits, Patience};
+use super::limits::{Admission, Limits, Patience};
 use super::policy::Policy;
 use super::refusal;
 use super::relay::Relay;
-use super::session::{self, Parting};
+use super::session::{Connection, Parting};
 use super::socket::{self, Stream};
 use super::throttle::Throttle;
 use super::tls::ListenerTls;
@@ -53,13 +53,11 @@ pub(super) struct Lobby {
     pub(super) workers: Arc<Workers>,
 }
 
-/// What a session is made of: both ends of its relay, and whom the client was paired with.
-struct Paired {
-    client: Stream,
-    upstream: Stream,
-    /// The address the client connected to.
-    local: IpAddr,
-    way: Way,
+/// A client that has a server.
+struct Paired<P> {
+    connection: Connection<Stream, Stream, P>,
+    /// Whom the client was paired with. Boxed: only a hand-over asks for it.
+    server: Box<Address>,
 }
 
 impl Lobby {
@@ -68,8 +66,8 @@ impl Lobby {
         // The runtime that accepted it lets go; that of the thread takes over.
         match client.into_std() {
             Ok(client) => {
-                let (door, reception, alive) = (door.clone(), self.reception.clone(), alive.clone());
-                self.workers.adopt(|seat| receive(client, peer, door, reception, (alive, seat)));
+                let arriving = receive(client, peer, door.clone(), self.reception.clone());
+                self.workers.adopt(|seat| live(arriving, (alive.clone(), seat)));
             }
             Err(error) => self.reception.log(peer, &error),
         }
@@ -83,44 +81,50 @@ impl Lobby {
         closing: watch::Receiver<Closing>,
         alive: Alive,
     ) {
-        let reception = self.reception.clone();
-        self.workers.adopt(|seat| resume(connection, door, closing, reception, (alive, seat)));
+        let arriving = resume(connection, door, closing, self.reception.clone());
+        self.workers.adopt(|seat| live(arriving, (alive, seat)));
     }
 }
 
-/// One client, to the end of its connection; `held` is held until then.
+/// One client, from its arrival to the end of its connection; `held` is held until then.
+///
+/// No async function: its future would have room for each argument twice.
+fn live<P: Policy>(
+    arriving: impl Future<Output = Option<Paired<P>>> + Send + 'static,
+    held: (Alive, Seat),
+) -> impl Future<Output = ()> + Send + 'static {
+    // Boxed: it is over soon, and what follows it stays.
+    let arriving = Box::pin(arriving);
+    async move {
+        let mut paired = arriving.await;
+        if let Some(Paired { connection, .. }) = &mut paired
+            && connection.run().await == Parting::Standing
+            && let Some(Paired { connection, server }) = paired
+        {
+            leave(connection.relay, *server);
+        }
+        drop(held);
+    }
+}
+
+/// Lets a client in, or turns it away.
 async fn receive<P: Policy>(
     client: std::net::TcpStream,
     peer: SocketAddr,
     door: Arc<Door<P>>,
     reception: Arc<Reception>,
-    held: (Alive, Seat),
-) {
-    let Ok(client) = TcpStream::from_std(client) else { return };
-    let arrived = Instant::now();
-    let admission = match reception.limits.admit(peer.ip()) {
-        Ok(admission) => admission,
+) -> Option<Paired<P>> {
+    let client = TcpStream::from_std(client).ok()?;
+    let deadline = reception.deadline();
+    match reception.limits.admit(peer.ip()) {
+        Ok(admission) => reception.pair(client, peer, door, admission, deadline).await,
         Err(full) => {
             door.census.refused(full.refusal());
             reception.log(peer, &full);
-            let deadline = arrived + reception.limits.settings.handshake_timeout;
-            let _ = timeout_at(deadline, Box::pin(reception.turn_away(client, &full.to_string()))).await;
-            return;
+            let _ = timeout_at(deadline, reception.turn_away(client, &full.to_string())).await;
+            None
         }
-    };
-    // Boxed: it is over soon, and what follows it stays.
-    if let Some(Paired { client, upstream, local, way }) = Box::pin(reception.pair(client, peer, &door, arrived)).await
-    {
-        let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
-        let entrance = door.entrance(local);
-        let connection = door.census.accepted();
-        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
-        let patience = Patience::new(&reception.limits.settings, arrived);
-        let mut relay = Relay::new(client, upstream, door, local, session);
-        let parting = session::run(&mut relay, way.closing, patience).await;
-        leave(relay, parting, way.dial);
     }
-    drop((admission, held));
 }
 
 /// The rest of a connection that another process began.
@@ -129,25 +133,18 @@ async fn resume<P: Policy>(
     door: Arc<Door<P>>,
     closing: watch::Receiver<Closing>,
     reception: Arc<Reception>,
-    held: (Alive, Seat),
-) {
+) -> Option<Paired<P>> {
     let PassedConnection { client, upstream, memo } = connection;
-    let (Ok(local), Ok(peer)) = (client.local_addr(), client.peer_addr()) else { return };
-    let (Ok(client), Ok(upstream)) = (Stream::from_std(client), Stream::from_std(upstream)) else { return };
-    let admission = reception.limits.admitted(peer.ip());
-    let patience = Patience::new(&reception.limits.settings, Instant::now());
+    let (local, peer) = (client.local_addr().ok()?, client.peer_addr().ok()?);
+    let (client, upstream) = (Stream::from_std(client).ok()?, Stream::from_std(upstream).ok()?);
+    let patience = Patience::new(reception.limits.admitted(peer.ip()), reception.deadline());
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
     relay.session.connection = relay.door.census.accepted();
-    let parting = session::run(&mut relay, closing, patience).await;
-    leave(relay, parting, memo.server);
-    drop((admission, held));
+    Some(Paired { connection: Connection { relay, closing, patience }, server: Box::new(memo.server) })
 }
 
 /// Hands a relay that stands to the next process; `server` is whom its client was paired with.
-fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, parting: Parting, server: Address) {
-    if parting == Parting::Closed {
-        return;
-    }
+fn leave<P: Policy>(relay: Relay<Stream, Stream, P>, server: Address) {
     let door = relay.door.clone();
     let (client, upstream, standing) = relay.into_standing();
     if let (Some(purpose), Ok(client), Ok(upstream)) = (door.purpose(), client.into_std(), upstream.into_std()) {
@@ -161,33 +158,64 @@ impl Reception {
         Self { upstream, tls, limits, refused: Throttle::default(), unreachable: Throttle::default() }
     }
 
+    /// When the first message of a client that arrives now must have come.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.settings.handshake_timeout
+    }
+
     /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,
     /// which drivers know how to retry.
-    async fn pair<P>(&self, client: TcpStream, peer: SocketAddr, door: &Door<P>, arrived: Instant) -> Option<Paired> {
+    async fn pair<P: Policy>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        door: Arc<Door<P>>,
+        admission: Admission,
+        deadline: Instant,
+    ) -> Option<Paired<P>> {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
-        let client = match &self.tls {
-            None => Stream::Plain(client),
-            Some(tls) => {
-                let deadline = arrived + self.limits.settings.handshake_timeout;
-                let greeted = timeout_at(deadline, self.greet(client, peer, tls)).await;
-                let greeted = greeted.unwrap_or_else(|_| {
-                    self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
-                    None
-                });
-                if greeted.is_none() {
-                    door.census.refused(Refusal::Tls);
-                }
-                greeted?
-            }
-        };
+        let client = self.greeted(client, peer, &door, deadline).await?;
+        let (upstream, way) = self.dial(peer, &door).await?;
+        let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
+        let entrance = door.entrance(local);
+        let connection = door.census.accepted();
+        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
+        let relay = Relay::new(client, upstream, door, local, session);
+        let patience = Patience::new(admission, deadline);
+        let connection = Connection { relay, closing: way.closing, patience };
+        Some(Paired { connection, server: Box::new(way.dial) })
+    }
+
+    /// The client's end of the relay, behind the TLS handshake if the listener has one.
+    async fn greeted<P>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        door: &Door<P>,
+        deadline: Instant,
+    ) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(Stream::Plain(client)) };
+        let greeted = timeout_at(deadline, self.greet(client, peer, tls)).await;
+        let greeted = greeted.unwrap_or_else(|_| {
+            self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
+            None
+        });
+        if greeted.is_none() {
+            door.census.refused(Refusal::Tls);
+        }
+        greeted
+    }
+
+    /// The first of the door's servers that can be reached.
+    async fn dial<P>(&self, peer: SocketAddr, door: &Door<P>) -> Option<(Stream, Way)> {
         let mut failure = "there is no server for it".to_owned();
         for way in door.ways() {
             match self.upstream.connect(&way.dial).await {
                 Ok(upstream) => {
                     // Servers' logs and currentOp name docward's port; this tells whose it is.
                     tracing::debug!(client = %peer, upstream = %way.dial, from = ?upstream.local_addr().ok(), "connected");
-                    return Some(Paired { client, upstream, local, way });
+                    return Some((upstream, way));
                 }
                 Err(error) => {
                     door.hurry.notify_waiters();
@@ -244,4 +272,23 @@ async fn speaks_tls(client: &TcpStream) -> Option<bool> {
 /// Whoever does not listen does not get to know.
 async fn tell(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
     let _ = refusal::tell(client, text).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patterns::RuleSet;
+
+    type Arriving = std::future::Pending<Option<Paired<RuleSet>>>;
+
+    fn size_of_future<F: Future>(_: impl Fn(Arriving, (Alive, Seat)) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// With what tokio adds a task has 1,152 bytes then, and takes 1,280 with its alignment; beyond, 1,536.
+    #[test]
+    fn a_session_is_small() {
+        let size = size_of_future(live);
+        assert!(size <= 1_048, "a session's task has {size} bytes");
+    }
 }

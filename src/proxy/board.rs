@@ -7,6 +7,8 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::door::Closing;
+
 /// How far this process has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,17 +40,27 @@ pub struct MemberStatus {
     pub listener: Option<SocketAddr>,
     /// The host that hello answers name, if it is not the one listened on.
     pub advertised: Option<String>,
+    /// Clients' connections through that listener, now.
+    pub connections: usize,
+}
+
+/// A member and its listener's connections.
+#[derive(Debug)]
+pub(super) struct Posted {
+    pub(super) status: MemberStatus,
+    /// Every connection listens to it; `None`: clients do not see the member.
+    pub(super) closing: Option<Arc<watch::Sender<Closing>>>,
 }
 
 /// What is known now.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    members: ArcSwap<Vec<MemberStatus>>,
+    members: ArcSwap<Vec<Posted>>,
     phase: watch::Sender<Phase>,
 }
 
 impl Board {
-    pub(super) fn set_members(&self, members: Vec<MemberStatus>) {
+    pub(super) fn set_members(&self, members: Vec<Posted>) {
         self.members.store(Arc::new(members));
     }
 
@@ -56,8 +68,12 @@ impl Board {
         self.phase.send_replace(phase);
     }
 
-    pub(super) fn members(&self) -> Arc<Vec<MemberStatus>> {
-        self.members.load_full()
+    pub(super) fn members(&self) -> Vec<MemberStatus> {
+        let counted = |Posted { status, closing }: &Posted| MemberStatus {
+            connections: closing.as_ref().map_or(0, |closing| closing.receiver_count()),
+            ..status.clone()
+        };
+        self.members.load().iter().map(counted).collect()
     }
 
     pub(super) fn phase(&self) -> watch::Receiver<Phase> {

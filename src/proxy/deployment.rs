@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::arrival::Lobby;
-use super::board::{Board, MemberStatus};
+use super::board::{Board, MemberStatus, Posted};
 use super::door::{Behind, Closing, Door, QUERIES};
 use super::hand_over::PassedConnection;
 use super::membership::{Membership, Sighting};
@@ -293,16 +293,19 @@ impl<P: Policy> Deployment<P> {
     fn tell(&self) {
         let places = self.door.topology.places();
         let members = self.membership.members().unwrap_or_else(|| self.door.topology.members());
-        let status = |member: &Member| {
-            let place = places.iter().find(|place| place.member.as_ref() == Some(member));
+        let posted = |member: &Member| {
+            let found = places.iter().enumerate().find(|(_, place)| place.member.as_ref() == Some(member));
+            let (at, place) = found.unzip();
             let advertised = place.and_then(|place| place.advertise.as_ref());
-            MemberStatus {
+            let status = MemberStatus {
                 listener: place.map(|place| place.listen),
                 advertised: advertised.map(|advertised| advertised.host.clone()),
                 ..self.membership.status(member)
-            }
+            };
+            let open = at.and_then(|at| self.open.get(&at));
+            Posted { status, closing: open.map(|open| open.closing.clone()) }
         };
-        self.board.set_members(members.iter().map(status).collect());
+        self.board.set_members(members.iter().map(posted).collect());
     }
 
     fn is_taken(&self, address: SocketAddr) -> bool {

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -148,34 +149,36 @@ pub(super) struct Activity {
 /// Waits for a client that does not use its connection.
 #[derive(Debug)]
 pub(super) struct Patience {
-    handshake: Duration,
-    /// When the first message must have come.
-    deadline: Instant,
-    idle: Option<Duration>,
+    admission: Admission,
     /// `None`: there is nothing to wait for any more.
     timer: Option<Pin<Box<Sleep>>>,
-    /// What the connection had done at the last look.
-    seen: Activity,
+    /// [`Activity::moves`] at the last look.
+    seen: u32,
     /// Whether the connection was idle then.
     was_idle: bool,
 }
 
 impl Patience {
-    /// `arrived`: when the connection was accepted.
-    pub(super) fn new(settings: &LimitSettings, arrived: Instant) -> Self {
-        let (handshake, idle) = (settings.handshake_timeout, settings.idle_timeout);
-        let deadline = arrived + handshake;
-        let first_look = idle.map_or(deadline, |limit| deadline.min(Instant::now() + limit / 2));
-        let timer = Some(Box::pin(sleep_until(first_look)));
-        Self { handshake, deadline, idle, timer, seen: Activity::default(), was_idle: false }
+    /// `deadline`: when the first message must have come.
+    pub(super) fn new(admission: Admission, deadline: Instant) -> Self {
+        let timer = Some(Box::pin(sleep_until(deadline)));
+        Self { admission, timer, seen: 0, was_idle: false }
+    }
+
+    /// The first message has come.
+    pub(super) fn heard(&mut self) {
+        self.wait();
+    }
+
+    /// For half an idle timeout, if there is one.
+    fn wait(&mut self) {
+        let idle = self.admission.limits.settings.idle_timeout;
+        self.timer = idle.map(|limit| Box::pin(sleep(limit / 2)));
     }
 
     /// Ready when [`Self::judge`] is to be asked.
-    pub(super) async fn run_out(&mut self) {
-        match &mut self.timer {
-            Some(timer) => timer.await,
-            None => std::future::pending().await,
-        }
+    pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
     }
 
     /// Whether the connection is to be closed. It is looked at twice in an idle timeout, so what is idle goes
@@ -184,14 +187,14 @@ impl Patience {
     /// # Errors
     /// [`End::Unheard`], [`End::Idle`].
     pub(super) fn judge(&mut self, activity: Activity, busy: bool) -> Result<(), End> {
+        let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.limits.settings;
         if !activity.heard {
-            self.timer = Some(Box::pin(sleep_until(self.deadline)));
-            return if Instant::now() < self.deadline { Ok(()) } else { Err(End::Unheard(self.handshake)) };
+            return Err(End::Unheard(handshake_timeout));
         }
-        let idle = activity == std::mem::replace(&mut self.seen, activity) && !busy;
-        match self.idle {
+        let idle = activity.moves == std::mem::replace(&mut self.seen, activity.moves) && !busy;
+        match idle_timeout {
             Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
-            limit => self.timer = limit.map(|limit| Box::pin(sleep(limit / 2))),
+            _ => self.wait(),
         }
         self.was_idle = idle;
         Ok(())
@@ -234,12 +237,10 @@ mod tests {
     #[tokio::test]
     async fn who_is_silent_is_let_go_and_who_waits_is_not() {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
-        let silent = Activity::default();
+        let limits = Arc::new(Limits::new(settings));
         let at = |moves| Activity { moves, heard: true };
-        let new = || Patience::new(&settings, Instant::now());
-        assert!(new().judge(silent, false).is_ok());
-        let long_ago = Instant::now().checked_sub(settings.handshake_timeout).unwrap();
-        assert!(matches!(Patience::new(&settings, long_ago).judge(silent, false), Err(End::Unheard(_))));
+        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+        assert!(matches!(new().judge(Activity::default(), false), Err(End::Unheard(_))));
         for (looks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
             (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
@@ -250,6 +251,17 @@ mod tests {
             let ends: Vec<bool> =
                 looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy).is_err()).collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_idle_timeout_nothing_is_waited_for_once_the_client_is_heard() {
+        for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
+            let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+            assert!(patience.timer.is_some());
+            patience.heard();
+            assert_eq!(patience.timer.is_some(), waits);
         }
     }
 }

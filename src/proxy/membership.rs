@@ -134,6 +134,7 @@ impl Membership {
             failure: hello.map_or_else(silent, |_| String::new()),
             listener: None,
             advertised: None,
+            connections: 0,
         }
     }
 

@@ -57,7 +57,7 @@ impl<P: Policy> Observer<P> {
 
     /// The members, as far as they are known.
     #[must_use]
-    pub fn members(&self) -> Arc<Vec<MemberStatus>> {
+    pub fn members(&self) -> Vec<MemberStatus> {
         self.board.members()
     }
 

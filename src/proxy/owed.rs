@@ -114,6 +114,10 @@ impl OwedReplies {
     pub(super) fn push(&mut self, request_id: i32, treatment: Treatment) {
         let timing = Timing { command: self.command, ..Timing::default() };
         let span = self.span.take();
+        if self.queue.capacity() == 0 {
+            // Drivers have one request at a time under way, so most connections never need more.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(Owed { request_id, treatment, timing, span, progress: Progress::Unsent });
     }
 
@@ -139,6 +143,9 @@ impl OwedReplies {
             owed.request_id = header.request_id;
         } else {
             self.queue.pop_front();
+            if self.queue.is_empty() && self.queue.capacity() > 1 {
+                self.queue.shrink_to(1);
+            }
         }
         Ok(treatment)
     }
@@ -210,6 +217,16 @@ mod tests {
         let answered: Vec<Timing> = owed.take_answered().map(|(timing, _)| timing).collect();
         assert_eq!(answered, [expected; 2]);
         assert!(!owed.has_answered());
+    }
+
+    #[test]
+    fn when_nothing_is_owed_there_is_room_for_one_request() {
+        let mut owed = OwedReplies::default();
+        for count in [1, 1, 9, 1] {
+            (0..count).for_each(|id| owed.push(id, Treatment::Forward));
+            (0..count).for_each(|id| _ = answer(&mut owed, 50, id, false).unwrap());
+            assert_eq!(owed.queue.capacity(), 1);
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(super) enum Event {
     /// This message is to be judged; nothing is owed and nothing waits for the client.
     Judge(Vec<u8>),
     End(End),
+    /// The client's first message has come.
+    Heard,
     /// It was to be passed on, and stands between two messages.
     Stands,
 }
@@ -85,6 +87,8 @@ pub(super) struct Relay<C, U, P> {
     pub(super) passing: bool,
     retirement: Retirement,
     pub(super) activity: Activity,
+    /// Whether [`Event::Heard`] has been told.
+    heard_told: bool,
     greeting: Greeting,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
@@ -118,6 +122,7 @@ where
             passing: false,
             retirement: Retirement::default(),
             activity: Activity::default(),
+            heard_told: false,
             greeting: Greeting::default(),
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
@@ -158,6 +163,9 @@ where
             // the news that it is to look again.
             if idle && self.draining && self.greeting.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
+            }
+            if idle && self.activity.heard != std::mem::replace(&mut self.heard_told, self.activity.heard) {
+                return Poll::Ready(Event::Heard);
             }
             if idle {
                 return Poll::Pending;

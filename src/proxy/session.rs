@@ -1,12 +1,15 @@
 //! The life of one client connection, from the first byte to a bounded goodbye.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch::error::RecvError;
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::door::Closing;
 use super::doze::Dozer;
@@ -32,84 +35,126 @@ pub(super) enum Parting {
     Standing,
 }
 
-/// Why a relay is looked at though nothing came for it.
-enum Interruption {
-    /// The listener's word; `None`: it is gone.
-    Heard(Option<Closing>),
+/// What the relaying of messages stops for.
+enum Pause {
+    End(End),
+    /// The client's first message has come.
+    Heard,
+    /// The relay was to be passed on, and stands between two messages.
+    Stands,
+    /// The listener has said something, or is gone.
+    Told(Result<(), RecvError>),
     /// A draining connection may have been quiet for long enough.
     Quiet,
     OutOfPatience,
 }
 
-/// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end and
-/// nothing is under way for a while.
-pub(super) async fn run<C, U, P>(
-    relay: &mut Relay<C, U, P>,
-    mut closing: watch::Receiver<Closing>,
-    mut patience: Patience,
-) -> Parting
+/// One client connection.
+#[derive(Debug)]
+pub(super) struct Connection<C, U, P> {
+    pub(super) relay: Relay<C, U, P>,
+    /// What its listener says of it.
+    pub(super) closing: watch::Receiver<Closing>,
+    pub(super) patience: Patience,
+}
+
+impl<C, U, P> Connection<C, U, P>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Policy,
 {
-    let mut told = Closing::Open;
-    // What the connection had done when it was last asked whether it is quiet.
-    let mut seen = Activity::default();
-    let dozer = Dozer::default();
-    let end = loop {
-        let event = {
-            let interruption = pin!(interruption(&mut closing, told, relay.draining, &mut patience));
-            tokio::select! {
-                biased;
-                event = poll_fn(|cx| relay.poll(cx)) => Ok(event),
-                interruption = dozer.doze(interruption) => Err(interruption),
-            }
-        };
-        match event {
-            Ok(Event::End(end)) => break end,
-            Ok(Event::Stands) => return Parting::Standing,
-            // Boxed: most sessions never judge, and their task should not be as large as a plan's.
-            Ok(Event::Judge(frame)) => {
-                if let Err(end) = Box::pin(relay.judge(frame)).await {
-                    break end;
+    /// Relays until either side closes, a message closes the connection, `patience` ends, or `closing` asks for the end
+    /// and nothing is under way for a while.
+    pub(super) async fn run(&mut self) -> Parting {
+        let Some(end) = self.end().await else { return Parting::Standing };
+        self.relay.door.census.ended(&end);
+        log(&end, &self.relay.session);
+        // Whoever does not take the last bytes in time loses them.
+        let _ = Box::pin(timeout(GOODBYE, goodbye(&mut self.relay, &end))).await;
+        Parting::Closed
+    }
+
+    /// Relays until the end; `None`: until it stands.
+    async fn end(&mut self) -> Option<End> {
+        let mut told = Closing::Open;
+        // What was said before the connection came is news to it.
+        self.closing.mark_changed();
+        // What the connection had done when it was last asked whether it is quiet.
+        let mut seen = Activity::default();
+        let dozer = Dozer::default();
+        loop {
+            match self.next(told, &dozer).await {
+                Pause::End(end) => return Some(end),
+                Pause::Heard => self.patience.heard(),
+                Pause::Stands => return None,
+                Pause::Told(word) => {
+                    let word = word.is_ok().then(|| *self.closing.borrow_and_update());
+                    if word == Some(Closing::Now) {
+                        return Some(End::Drained);
+                    }
+                    told = heed(&mut self.relay, word, told);
                 }
-            }
-            Err(Interruption::Heard(Some(Closing::Now))) => break End::Drained,
-            Err(Interruption::Heard(word)) => {
-                heed(relay, word);
-                // Whose listener is gone hears nothing more.
-                told = word.unwrap_or(Closing::Now);
-            }
-            Err(Interruption::Quiet) if relay.is_idle() && relay.activity == seen => break End::Drained,
-            Err(Interruption::Quiet) => seen = relay.activity,
-            Err(Interruption::OutOfPatience) => {
-                if let Err(end) = patience.judge(relay.activity, relay.is_busy()) {
-                    break end;
+                Pause::Quiet if self.relay.is_idle() && self.relay.activity == seen => {
+                    return Some(End::Drained);
+                }
+                Pause::Quiet => seen = self.relay.activity,
+                Pause::OutOfPatience => {
+                    if let Err(end) = self.patience.judge(self.relay.activity, self.relay.is_busy()) {
+                        return Some(end);
+                    }
                 }
             }
         }
-    };
-    relay.door.census.ended(&end);
-    log(&end, &relay.session);
-    // Whoever does not take the last bytes in time loses them.
-    let _ = Box::pin(timeout(GOODBYE, goodbye(relay, &end))).await;
-    Parting::Closed
+    }
+
+    /// Relays until something comes up.
+    async fn next(&mut self, told: Closing, dozer: &Dozer) -> Pause {
+        let Self { relay, closing, patience } = self;
+        let word = pin!(closing.changed());
+        let mut word = (told < Closing::Now).then_some(word);
+        // Boxed: most sessions never drain.
+        let mut quiet = relay.draining.then(|| Box::pin(sleep(QUIET)));
+        let interruption = move |cx: &mut Context<'_>| interruption(cx, word.as_mut(), quiet.as_mut(), patience);
+        let mut interruption = dozer.doze(poll_fn(interruption));
+        loop {
+            let event = poll_fn(|cx| match relay.poll(cx) {
+                Poll::Ready(event) => Poll::Ready(Ok(event)),
+                Poll::Pending => interruption.poll_unpin(cx).map(Err),
+            });
+            // Boxed: most sessions never judge, and their task should not be as large as a plan's.
+            let judged = match event.await {
+                Ok(Event::Judge(frame)) => Box::pin(relay.judge(frame)),
+                Ok(Event::End(end)) => return Pause::End(end),
+                Ok(Event::Heard) => return Pause::Heard,
+                Ok(Event::Stands) => return Pause::Stands,
+                Err(pause) => return pause,
+            };
+            if let Err(end) = judged.await {
+                return Pause::End(end);
+            }
+        }
+    }
 }
 
-/// Does as the listener says; where it is gone, the connection closes when it is idle.
-fn heed<C, U, P>(relay: &mut Relay<C, U, P>, word: Option<Closing>)
+/// Does as the listener says, if that is more urgent than what it was `told` before; where the listener is gone, the
+/// connection closes when it is idle, and hears nothing more. Gives what it has been told by now.
+fn heed<C, U, P>(relay: &mut Relay<C, U, P>, word: Option<Closing>, told: Closing) -> Closing
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
     P: Policy,
 {
+    if word.is_some_and(|word| word <= told) {
+        return told;
+    }
     relay.passing = word == Some(Closing::Pass);
     match word {
         Some(Closing::Open | Closing::Pass) => {}
         Some(Closing::Retire) => relay.retire(),
         Some(Closing::WhenIdle | Closing::Now) | None => relay.draining = true,
     }
+    word.unwrap_or(Closing::Now)
 }
 
 fn log(end: &End, session: &Session) {
@@ -123,25 +168,20 @@ fn log(end: &End, session: &Session) {
     }
 }
 
-/// Waits for what may end the session beside its relay.
-async fn interruption(
-    closing: &mut watch::Receiver<Closing>,
-    told: Closing,
-    draining: bool,
+/// Looks for what may end the session beside its relay.
+fn interruption(
+    cx: &mut Context<'_>,
+    word: Option<&mut Pin<&mut impl Future<Output = Result<(), RecvError>>>>,
+    quiet: Option<&mut Pin<Box<Sleep>>>,
     patience: &mut Patience,
-) -> Interruption {
-    tokio::select! {
-        biased;
-        heard = hear(closing, told), if told < Closing::Now => Interruption::Heard(heard),
-        // Boxed: most sessions never drain.
-        () = async { Box::pin(sleep(QUIET)).await }, if draining => Interruption::Quiet,
-        () = patience.run_out() => Interruption::OutOfPatience,
+) -> Poll<Pause> {
+    if let Some(Poll::Ready(word)) = word.map(|word| word.as_mut().poll(cx)) {
+        return Poll::Ready(Pause::Told(word));
     }
-}
-
-/// Waits for a more urgent word; `None`: the listener is gone, and nothing more will be heard.
-async fn hear(closing: &mut watch::Receiver<Closing>, told: Closing) -> Option<Closing> {
-    closing.wait_for(|closing| *closing > told).await.ok().map(|closing| *closing)
+    if let Some(Poll::Ready(())) = quiet.map(|quiet| quiet.poll_unpin(cx)) {
+        return Poll::Ready(Pause::Quiet);
+    }
+    patience.poll_run_out(cx).map(|()| Pause::OutOfPatience)
 }
 
 /// Delivers what can be delivered.

@@ -11,11 +11,23 @@ export default async function (browser, docward) {
   await live(page);
   await shows(page.locator("#state"), "Ready");
   await shows(page.locator("#members"), "primary");
+  await membersConnections(page, docward);
   await badReload(page, docward);
   await lostConnection(page, way, docward);
   await drain(page, docward);
   way.close();
   assertQuiet(complaints, /Failed to load resource: net::ERR_/);
+}
+
+/** Clients are counted where they come in. */
+async function membersConnections(page, { uri }) {
+  const connections = page.locator("#members [data-label=Connections]");
+  await shows(connections, "0");
+  const client = await new MongoClient(uri).connect();
+  await client.db("d").command({ ping: 1 });
+  await page.waitForFunction(() => Number(document.querySelector("#members [data-label=Connections]").textContent) > 0);
+  await client.close();
+  await shows(connections, "0");
 }
 
 async function badReload(page, { rules }) {

@@ -42,11 +42,12 @@ function showRuleSet({ set, reloads }) {
 function members(members) {
   if (!members.length) {
     const words = "No member is known yet; --upstream names where to look.";
-    return [element("tr", {}, element("td", { colspan: "3", class: "quiet" }, words))];
+    return [element("tr", {}, element("td", { colspan: "4", class: "quiet" }, words))];
   }
   return members.map((member) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), dialed(member)),
     element("td", { "data-label": "Listener" }, listener(member)),
+    element("td", { "data-label": "Connections" }, number(member.connections)),
     element("td", { "data-label": "State" }, ...memberState(member))));
 }
 

@@ -14,10 +14,10 @@ use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
 use crate::engine::{Admission, Entrance, Input, Now, Observation, Step, Triage};
 use crate::proxy::door::{Behind, Closing};
-use crate::proxy::limits::{LimitSettings, Patience};
+use crate::proxy::limits::{LimitSettings, Limits, Patience};
 use crate::proxy::observations::Observations;
 use crate::proxy::policy::Steps;
-use crate::proxy::session;
+use crate::proxy::session::Connection;
 use crate::proxy::topology::{Member, Place, Topology};
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
@@ -150,7 +150,8 @@ where
 }
 
 fn patience() -> Patience {
-    Patience::new(&LimitSettings::default(), tokio::time::Instant::now())
+    let limits = Arc::new(Limits::new(LimitSettings::default()));
+    Patience::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON)
 }
 
 /// Both far ends of a running session; a word to `shutdown` drains it.
@@ -168,10 +169,11 @@ fn start(pipe: usize) -> Ends {
 fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (client, near_client) = duplex(pipe);
     let (upstream, near_upstream) = duplex(pipe);
-    let (shutdown, receiver) = watch::channel(Closing::Open);
+    let (shutdown, closing) = watch::channel(Closing::Open);
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
-        session::run(&mut relay(near_client, near_upstream, compressors), receiver, patience()).await;
+        let relay = relay(near_client, near_upstream, compressors);
+        Connection { relay, closing, patience: patience() }.run().await;
         drop(sender);
     });
     Ends { client, upstream, shutdown, session }
@@ -357,6 +359,25 @@ async fn a_client_that_does_not_read_is_not_read_either() {
 }
 
 #[tokio::test]
+async fn the_clients_first_message_is_told_once() {
+    let (mut client, near_client) = duplex(64 * 1024);
+    let (_upstream, near_upstream) = duplex(64 * 1024);
+    let mut relay = relay(near_client, near_upstream, None);
+    let request = frame(1, 0, 0, b"x");
+    for (bytes, told) in [(&request[..9], false), (&request[9..], true), (&request[..], false)] {
+        client.write_all(bytes).await.unwrap();
+        let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
+        assert_eq!(matches!(event, Ok(Event::Heard)), told);
+    }
+}
+
+/// Whether it goes on waiting.
+async fn poll(relay: &mut Relay<DuplexStream, DuplexStream, Script>) -> bool {
+    let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
+    matches!(event, Err(_) | Ok(Event::Heard))
+}
+
+#[tokio::test]
 async fn nothing_is_kept_when_nothing_is_under_way() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
@@ -364,32 +385,19 @@ async fn nothing_is_kept_when_nothing_is_under_way() {
     for request in [hello(1, 0, 0, &doc! {"hello": 1}), frame(1, 0, 0, &[b'x'; 1000])] {
         for piece in request.chunks(7) {
             client.write_all(piece).await.unwrap();
-            assert!(timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await.is_err());
+            assert!(poll(&mut relay).await);
         }
         read_frame(&mut upstream).await;
         let reply = hello(2, 1, 0, &doc! {"hosts": ["a:1"]});
         for piece in reply.chunks(7) {
             upstream.write_all(piece).await.unwrap();
-            assert!(timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await.is_err());
+            assert!(poll(&mut relay).await);
         }
         read_frame(&mut client).await;
         assert!(relay.is_idle());
         assert_eq!(relay.unread.capacity(), 0);
         assert_eq!(format!("{:?}", relay.to_client), format!("{:?}", Outbox::default()));
     }
-}
-
-#[tokio::test]
-async fn an_idle_session_is_small() {
-    let stream = || async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap()
-    };
-    let (_shutdown, receiver) = watch::channel(Closing::Open);
-    let mut relay = relay(stream().await, stream().await, None);
-    let relay_size = size_of_val(&relay);
-    let size = relay_size + size_of_val(&session::run(&mut relay, receiver, patience()));
-    assert!(size <= 1216, "a session's task has {size} bytes");
 }
 
 #[tokio::test]

@@ -99,41 +99,49 @@ async fn whoever_is_no_monitor_goes_on_when_its_member_retires() {
     }
 }
 
-/// Runs a relay until it stands.
-async fn stop(relay: &mut Relay<DuplexStream, DuplexStream, Script>) {
-    let (_shutdown, receiver) = watch::channel(Closing::Pass);
-    let run = session::run(relay, receiver, patience());
-    assert_eq!(timeout(SOON, run).await.expect("it should stand"), Parting::Standing);
+type Piped = Connection<DuplexStream, DuplexStream, Script>;
+
+/// A connection whose listener wants it to be passed on.
+fn passing(relay: Relay<DuplexStream, DuplexStream, Script>) -> Piped {
+    Connection { relay, closing: watch::channel(Closing::Pass).1, patience: patience() }
+}
+
+/// Runs it until it stands.
+async fn stop(connection: &mut Piped) {
+    // The listener is still there.
+    let (_listener, closing) = watch::channel(Closing::Pass);
+    connection.closing = closing;
+    assert_eq!(timeout(SOON, connection.run()).await.expect("it should stand"), Parting::Standing);
 }
 
 /// As if another process had got both sockets, and what the relay knew as it is written down.
-fn elsewhere(relay: Relay<DuplexStream, DuplexStream, Script>) -> Relay<DuplexStream, DuplexStream, Script> {
-    let (client, upstream, standing) = relay.into_standing();
+fn elsewhere(connection: Piped) -> Piped {
+    let (client, upstream, standing) = connection.relay.into_standing();
     let written = serde_json::to_vec(&standing).unwrap();
-    Relay::resume(client, upstream, Arc::new(door(None)), LOCAL, serde_json::from_slice(&written).unwrap())
+    passing(Relay::resume(client, upstream, Arc::new(door(None)), LOCAL, serde_json::from_slice(&written).unwrap()))
 }
 
 #[tokio::test]
 async fn a_relay_goes_on_elsewhere_with_what_is_owed_and_agreed() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
-    let mut here = relay(near_client, near_upstream, None);
-    here.session.users = Some(vec![("admin".into(), "bob".into())]);
-    here.session.own.last_number = 3;
+    let mut here = passing(relay(near_client, near_upstream, None));
+    here.relay.session.users = Some(vec![("admin".into(), "bob".into())]);
+    here.relay.session.own.last_number = 3;
     let asks = hello(1, 0, 0, &doc! {"hello": 1, "compression": ["zlib"], "client": {"application": {"name": "shop"}}});
     client.write_all(&asks).await.unwrap();
     stop(&mut here).await;
     read_frame(&mut upstream).await;
     // The answer to what was asked there comes here, and the next request.
     let mut there = elsewhere(here);
-    assert_eq!(there.session.users, Some(vec![("admin".into(), "bob".into())]));
-    assert_eq!((there.session.own.last_number, there.session.app_name.as_deref()), (3, Some("shop")));
+    assert_eq!(there.relay.session.users, Some(vec![("admin".into(), "bob".into())]));
+    assert_eq!((there.relay.session.own.last_number, there.relay.session.app_name.as_deref()), (3, Some("shop")));
     upstream.write_all(&hello(50, 1, 0, &doc! {"me": "a:1", "compression": ["zlib"]})).await.unwrap();
     stop(&mut there).await;
     let told = doc! {"me": "127.0.0.1:27018", "compression": ["zlib"]};
     assert_eq!(read_frame(&mut client).await, hello(50, 1, 0, &told));
     let mut there = elsewhere(there);
-    assert!(there.negotiation.is_agreed_with_client(Compressor::Zlib));
+    assert!(there.relay.negotiation.is_agreed_with_client(Compressor::Zlib));
     client.write_all(&frame(2, 0, 0, b"x")).await.unwrap();
     stop(&mut there).await;
     assert_eq!(read_frame(&mut upstream).await, frame(2, 0, 0, b"x"));
@@ -144,7 +152,7 @@ async fn a_relay_stands_only_between_messages() {
     let (request, reply) = (frame(1, 0, 0, &[b'x'; 100]), frame(50, 1, 0, &[b'y'; 100]));
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
-    let mut here = relay(near_client, near_upstream, None);
+    let mut here = passing(relay(near_client, near_upstream, None));
     client.write_all(&request[..50]).await.unwrap();
     let under_way = Duration::from_millis(50);
     assert!(timeout(under_way, stop(&mut here)).await.is_err(), "a request is under way");
