@@ -106,7 +106,7 @@ impl Plot {
             text(out, AREA[0] - 8.0, y + 4.0, "end", name);
         }
         text(out, f64::midpoint(AREA[0], AREA[2]), HEIGHT - 14.0, "middle", &self.x.label);
-        text(out, 8.0, AREA[1] - 4.0, "start", &self.y.label);
+        text(out, 8.0, AREA[1] - 18.0, "start", &self.y.label);
     }
 
     fn line(&self, out: &mut String, line: &Line, colour: &str, at: f64) {

@@ -29,7 +29,7 @@ pub(super) fn rules() -> Result<Option<Report>> {
     let rows: Measured = docwards
         .iter()
         .map(|(count, docward)| {
-            (*count, rounds.closed(&format!("{} rules", number(*count as f64)), docward, CONNECTIONS, find))
+            (*count, rounds.closed(&format!("rules: {}", number(*count as f64)), docward, CONNECTIONS, find))
         })
         .collect();
     let results = rounds.run()?;
@@ -59,7 +59,7 @@ pub(super) fn connections() -> Result<Option<Report>> {
     let mut rounds = Rounds::new();
     let mut rows = Vec::new();
     for (name, proxy) in &proxies {
-        let row = |count| (count, rounds.closed(&format!("{name}, {count} connections"), proxy, count, find));
+        let row = |count| (count, rounds.closed(&format!("{name}, connections: {count}"), proxy, count, find));
         rows.push(((*name).to_owned(), CLIENTS.map(row).to_vec()));
     }
     let results = rounds.run()?;

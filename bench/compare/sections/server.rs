@@ -7,7 +7,7 @@ use crate::contenders::{self, Contender, Upstream};
 use crate::cycle::Cycle;
 use crate::frames;
 use crate::report::{Goal, Report};
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, RowId};
 
 /// Bytes of an inserted document's text.
 const TEXT: usize = 256;
@@ -20,24 +20,48 @@ fn mongod() -> Result<Option<Upstream>> {
     Upstream::mongod(CONNECTIONS).map(Some)
 }
 
+/// The rows of one number of connections.
+struct Inserts {
+    connections: usize,
+    plain: RowId,
+    numbered: RowId,
+    own: RowId,
+}
+
 /// Numbers for inserted documents: docward's, none, and those that an application asks for itself.
 pub(super) fn sequence() -> Result<Option<Report>> {
     let Some(upstream) = mongod()? else { return Ok(None) };
     let direct = Contender::direct(&upstream);
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
     let insert = |collection: &'static str| move |_| Cycle::of(frames::insert(collection, TEXT));
-    let mut rounds = Rounds::new();
-    let plain = rounds.closed("docward, insert without a rule", &docward, CONNECTIONS, insert("plain"));
-    let numbered =
-        rounds.closed("docward, insert with `sequence`, block 100", &docward, CONNECTIONS, insert("numbered"));
     let own = |_| Cycle::together(vec![frames::next_number("own"), frames::insert("own", TEXT)]);
-    let own = rounds.closed("direct, findAndModify of a counter, then insert", &direct, CONNECTIONS, own);
+    let mut rounds = Rounds::new();
+    let rows = [1, CONNECTIONS, 64].map(|connections| {
+        let mut row = |what, contender, cycle: &dyn Fn(i64) -> Cycle| {
+            rounds.closed(&format!("{what}, connections: {connections}"), contender, connections, cycle)
+        };
+        // Neither numbers nor a proxy: what the server can do at most.
+        row("direct, insert without a number", &direct, &insert("bare"));
+        Inserts {
+            connections,
+            plain: row("docward, insert without a rule", &docward, &insert("plain")),
+            numbered: row("docward, insert with `sequence`, block 100", &docward, &insert("numbered")),
+            own: row("direct, findAndModify of a counter, then insert", &direct, &own),
+        }
+    });
     let results = rounds.run()?;
     let mut report = Report::new("sequence");
-    let ratio = results.ratio(numbered, plain, rate);
-    report.goal("inserts per second, of those without a rule", Goal::AtLeast(0.9), ratio);
-    let ratio = results.ratio(numbered, own, rate);
-    report.goal("inserts per second, of the application's own way", Goal::AtLeast(3.0), ratio);
+    let mut ratios =
+        "| connections | of those without a rule | of the application's own way |\n|---|---|---|\n".to_owned();
+    for Inserts { connections, plain, numbered, own } in rows {
+        let (of_plain, of_own) = (results.ratio(numbered, plain, rate), results.ratio(numbered, own, rate));
+        ratios += &format!("| {connections} | {of_plain} | {of_own} |\n");
+        if connections == CONNECTIONS {
+            report.goal("inserts per second, of those without a rule", Goal::AtLeast(0.9), of_plain);
+            report.goal("inserts per second, of the application's own way", Goal::AtLeast(3.0), of_own);
+        }
+    }
+    report.text(&ratios);
     report.text(&results.table());
     Ok(Some(report))
 }
