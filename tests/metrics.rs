@@ -37,6 +37,12 @@ impl Scrape {
     fn get(&self, series: &str) -> f64 {
         *self.0.get(series).unwrap_or_else(|| panic!("there is no {series} in {:#?}", self.0.keys()))
     }
+
+    /// The values of all series of this name.
+    fn all(&self, name: &str) -> Vec<f64> {
+        let named = |series: &str| series.strip_prefix(name).is_some_and(|labels| labels.starts_with('{'));
+        self.0.iter().filter(|(series, _)| named(series)).map(|(_, value)| *value).collect()
+    }
 }
 
 /// By an application of this name.
@@ -104,6 +110,7 @@ fn latency_is_split_between_docward_and_the_server() {
     // With the first the server is asked who this is; the second has no server.
     client.command("timed", rejected_replacement());
     client.command("timed", rejected_replacement());
+    client.wait_until_counted();
     let scrape = Scrape::of(&docward);
     let sum = |name: &str, command: &str| {
         scrape.get(&format!(r#"docward_command_{name}_seconds_sum{{command="{command}"}}"#))
@@ -138,7 +145,8 @@ fn numbers_connections_and_bytes_are_counted() {
     let found = clients[1].command("counted", doc! { "find": "bills", "singleBatch": true });
     assert_eq!(found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len(), 4);
     let scrape = Scrape::of(&docward);
-    assert_eq!(scrape.get("docward_connections_open"), 3.0);
+    let of_members: f64 = scrape.all("docward_member_connections").iter().sum();
+    assert_eq!((scrape.get("docward_connections_open"), of_members), (3.0, 3.0));
     assert_eq!(scrape.get("docward_connections_relayed_total"), 3.0);
     assert_eq!(scrape.get(r#"docward_connections_refused_total{reason="limit"}"#), 1.0);
     for from in ["clients", "upstream"] {
@@ -157,9 +165,7 @@ fn numbers_connections_and_bytes_are_counted() {
         poll(PATIENCE, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get("docward_connections_open") == 0.0));
     let scrape = scrape.unwrap();
     assert_eq!((ended(&scrape, "client_closed"), ended(&scrape, "client_message")), (2.0, 1.0));
-    let members: Vec<_> = scrape.0.keys().filter(|series| series.starts_with("docward_member_up")).collect();
-    assert_eq!(members.len(), 1);
-    assert_eq!(scrape.get(members[0]), 1.0);
+    assert_eq!(scrape.all("docward_member_up"), [1.0]);
     assert_eq!((scrape.get("docward_ready"), scrape.get("docward_draining")), (1.0, 0.0));
 }
 
@@ -172,6 +178,7 @@ fn clients_cannot_make_series() {
     client.command("made_up", doc! { "madeUp": 1 });
     client.command("made_up", rejected_replacement());
     client.command("made_up", hello("first"));
+    client.wait_until_counted();
     let before = names();
     for number in 0..50 {
         client.command(&format!("made_up_{number}"), doc! { format!("madeUp{number}\"}} 1\n"): 1 });
@@ -181,6 +188,7 @@ fn clients_cannot_make_series() {
     }
     let more: Vec<String> = names().difference(&before).cloned().collect();
     assert!(more.is_empty(), "{more:?}");
+    client.wait_until_counted();
     let others = Scrape::of(&docward).get(r#"docward_command_own_seconds_count{command="other"}"#);
     assert!(others >= 51.0, "{others}");
 }

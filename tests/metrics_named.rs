@@ -24,6 +24,7 @@ fn scrape() -> String {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
+    client.wait_until_counted();
     get(&docward.admin_address(), "/metrics").body
 }
 
