@@ -6,6 +6,8 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -189,6 +191,11 @@ fn in_tls_too_no_operation_fails() {
     load.end();
 }
 
+/// The socket's file is there before anybody listens. Who looks and leaves has changed nothing.
+fn wait_until_offered(path: &Path) {
+    drop(poll(PATIENCE, || UnixStream::connect(path).ok()).unwrap());
+}
+
 /// What stands, waits or is under way goes on in the next process, on the same connections.
 #[test]
 fn connections_stay_whatever_goes_on_in_them() {
@@ -212,7 +219,7 @@ fn connections_stay_whatever_goes_on_in_them() {
     let mut waiting = Client::connect(&before.address());
     let slow = doc! { "find": "many", "filter": { "$where": "sleep(400) || true" }, "$db": &database };
     waiting.send(&Message::new(slow));
-    poll(PATIENCE, || path.exists().then_some(())).unwrap();
+    wait_until_offered(&path);
 
     let after = start();
     assert!(before.wait().success());
@@ -285,8 +292,7 @@ fn who_takes_over_and_dies_before_it_is_ready_changes_nothing() {
     let path = folder.path().join("docward.sock");
     let start = Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap());
     let mut docward = start.start();
-    // The socket's file is there before anybody listens.
-    drop(poll(PATIENCE, || std::os::unix::net::UnixStream::connect(&path).ok()).unwrap());
+    wait_until_offered(&path);
     docward.wait_for_log("did not take over");
     assert!(docward.exited().is_none());
     assert_eq!(Client::connect(&docward.address()).command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
