@@ -15,6 +15,9 @@ pub mod audit;
 #[cfg(feature = "io")]
 pub mod cli;
 pub mod command;
+#[cfg(test)]
+#[path = "../tests/support/cpu_time.rs"]
+mod cpu_time;
 pub mod document;
 pub mod engine;
 pub mod histogram;

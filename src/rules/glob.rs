@@ -141,6 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::Glob;
+    use crate::cpu_time::CpuTimer;
 
     /// All texts over two letters up to six long: enough to tell patterns of four apart.
     fn texts() -> Vec<String> {
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn a_hostile_name_costs_little() {
         let pattern = Glob::new(&format!("{}b", "*a".repeat(100)));
-        let started = std::time::Instant::now();
+        let started = CpuTimer::start();
         assert!(!pattern.matches("a".repeat(100_000).as_bytes()));
         assert!(started.elapsed().as_secs() < 5);
     }

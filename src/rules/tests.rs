@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::code::Code;
 use super::diagnostic::{Place, Report};
@@ -16,6 +16,7 @@ use super::set::RuleSet;
 use super::source::{FileId, Source, Sources};
 use super::stub::StubPattern;
 use super::yaml;
+use crate::cpu_time::CpuTimer;
 
 type Rules = RuleSet<StubPattern>;
 
@@ -178,7 +179,7 @@ fn hostile_files_return_fast() {
         aliases,
         quotes,
     ] {
-        let started = Instant::now();
+        let started = CpuTimer::start();
         let report = load(&[&text]).unwrap_err();
         let rendered = report.render(false);
         let took = started.elapsed();

@@ -1,0 +1,23 @@
+//! What a computation costs, whoever else is on the machine: a bound on it holds on a busy one too.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Measures the CPU time of the thread that made it.
+pub(crate) struct CpuTimer(Duration);
+
+impl CpuTimer {
+    pub(crate) fn start() -> Self {
+        Self(now())
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        now() - self.0
+    }
+}
+
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
