@@ -136,7 +136,8 @@ async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
     idle.command("x", doc! { "ping": 1 });
     let started = Instant::now();
     assert!(docward.terminate().success());
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    // Well before drain_timeout, which is 10 s: connections that rest are not waited for.
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert!(idle.closes_within(SOON));
 
     let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);
