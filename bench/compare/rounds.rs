@@ -14,7 +14,7 @@ use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
 /// Rounds in which every row has its turn.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 /// How long one turn is measured, after the warm-up.
 const TURN: Duration = Duration::from_millis(900);
 const WARM_UP: Duration = Duration::from_millis(150);

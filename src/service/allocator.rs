@@ -1,5 +1,6 @@
 //! Hands out the numbers of counters: leftovers of earlier blocks at once and first, else after one round trip for all
-//! who wait. Before the leftovers are used up the next block is asked for, so that hardly anybody waits.
+//! who wait. Before the leftovers are used up the next block is asked for, larger if blocks are used up sooner than the
+//! next one comes, so that hardly anybody waits.
 //!
 //! A number leaves this file at most once, whatever fails: numbers come only from a block that the store has
 //! granted, and a block whose grant is in doubt is dropped (a gap). It must not know about drivers.
@@ -15,6 +16,9 @@ use tokio::sync::oneshot;
 
 use super::leases::{LeaseMeter, Leases};
 use crate::engine::lookup::{Counter, Lease, LookupError};
+
+/// As many blocks are asked for at once at most, unless more is wanted at once.
+const MOST_BLOCKS: i64 = 8;
 
 /// Where counters live.
 pub(super) trait Store: Send + Sync + 'static {
@@ -41,6 +45,9 @@ struct Stock {
     waiting: VecDeque<Waiter>,
     /// Who left too little behind: another block like theirs is to be there before it is missed.
     low: Option<Lease>,
+    /// Numbers wanted since the store is being asked, and those that were wanted while it was asked the last time.
+    wanted_meanwhile: i64,
+    pace: i64,
     /// A task is asking the store; who comes meanwhile shares its next round trip.
     asking: bool,
 }
@@ -130,6 +137,7 @@ async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking
         let granted = store.advance(&lease, count).await;
         meter.note(asked, count, granted.is_ok());
         let mut stock = lock(&asking.stock);
+        stock.pace = std::mem::take(&mut stock.wanted_meanwhile);
         match granted {
             Ok(last) => stock.leftovers.push_back(last.saturating_sub(count - 1)..=last),
             Err(error) => stock.waiting.drain(..).for_each(|waiter| {
@@ -155,6 +163,9 @@ impl Stock {
     /// Numbers from the leftovers, or a place behind all who wait.
     fn serve(&mut self, lease: Lease) -> Numbers {
         let count = i64::from(lease.count);
+        if self.asking {
+            self.wanted_meanwhile = self.wanted_meanwhile.saturating_add(count);
+        }
         if self.waiting.is_empty() && count <= self.available() {
             let numbers = self.take(count);
             if self.is_low(&lease) {
@@ -187,9 +198,16 @@ impl Stock {
         }
     }
 
-    /// Less than half a block is left. Of a block of one nothing is asked for ahead: it is to leave no gap.
+    /// Less than half of what is leased at once is left. Of a block of one nothing is asked for ahead: it is to leave
+    /// no gap.
     fn is_low(&self, lease: &Lease) -> bool {
-        lease.block > 1 && 2 * self.available() < i64::from(lease.block)
+        lease.block > 1 && 2 * self.available() < self.at_once(lease)
+    }
+
+    /// A block, or so many that half of it lasts for a round trip.
+    fn at_once(&self, lease: &Lease) -> i64 {
+        let block = i64::from(lease.block);
+        if block > 1 { (2 * self.pace).clamp(block, MOST_BLOCKS * block) } else { block }
     }
 
     fn is_wanting(&self) -> bool {
@@ -201,11 +219,11 @@ impl Stock {
         let low = self.low.take();
         let Some(first) = self.waiting.front() else {
             let lease = low.filter(|lease| self.is_low(lease))?;
-            let count = i64::from(lease.block);
+            let count = self.at_once(&lease);
             return Some((lease, count));
         };
         let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
-        let count = (wanted - self.available()).max(i64::from(first.lease.block)).max(1);
+        let count = (wanted - self.available()).max(self.at_once(&first.lease)).max(1);
         Some((first.lease.clone(), count))
     }
 

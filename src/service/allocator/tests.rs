@@ -1,7 +1,7 @@
 //! The allocator over a store that fails, loses its answers and is slow at will.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use tokio::task::JoinSet;
@@ -15,6 +15,8 @@ struct Fake {
     seq: Mutex<HashMap<String, i64>>,
     script: Mutex<VecDeque<Outcome>>,
     calls: AtomicUsize,
+    /// How much the last call was for.
+    last: AtomicI64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,7 @@ enum Outcome {
 impl Store for Fake {
     async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.last.store(count, Ordering::Relaxed);
         let outcome = lock(&self.script).pop_front().unwrap_or(Outcome::Granted);
         tokio::task::yield_now().await;
         if outcome == Outcome::Lost {
@@ -131,6 +134,24 @@ async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls, "{count} numbers to {last}");
     }
     assert_eq!(numbers(&allocator, lease("other", 1, 5)).await, Ok(vec![1]));
+}
+
+/// Blocks that are used up sooner than the next comes are leased several at once, until they no longer are.
+#[tokio::test]
+async fn who_outruns_the_store_is_leased_more() {
+    let allocator = allocator(&[]);
+    let ask = async |count: u32| {
+        let asks: Vec<_> = (0..count).map(|_| numbers(&allocator, lease("k", 1, 10))).collect();
+        assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
+        settle().await;
+        (allocator.store.calls.load(Ordering::Relaxed), allocator.store.last.load(Ordering::Relaxed))
+    };
+    // The first brings as many as were wanted by then; 29 of them came while it was asked for.
+    assert_eq!(ask(30).await, (2, 58));
+    // Nobody came meanwhile: from now on a block is enough, when less than half of one is left.
+    assert_eq!(ask(53).await, (2, 58));
+    assert_eq!(ask(1).await, (3, 10));
+    assert_eq!(ask(1).await, (3, 10));
 }
 
 /// Has the task that asks the store come to its end.
