@@ -3,14 +3,17 @@
 use smallvec::SmallVec;
 
 use super::statement::{Statement, StatementKind};
-use super::{Class, Command, CommandError, Namespace, parse_document, refuse_duplicates};
-use crate::document::{Document, Element, OwnedValue, Value};
+use super::{Class, Command, CommandError, Namespace, check, distinct, refuse_duplicates};
+use crate::document::{Document, Kind, OwnedValue, Value};
+use crate::wire::op_msg::Sequence;
 
 /// `maxWriteBatchSize` of every server since 3.6.
 pub const MAX_STATEMENTS: usize = 100_000;
 
 /// What errors call the body of a command.
 const BODY: &str = "the command body";
+/// And a kind-1 section.
+pub(super) const SECTION: &str = "a document sequence";
 
 /// The command a batch came in, and goes out by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub(super) struct Names {
     pub(super) place: &'static str,
     pub(super) filter: &'static str,
     pub(super) update: &'static str,
-    /// Every field a statement of this form may have.
-    pub(super) fields: &'static [&'static str],
+    /// Every field a statement of this form may have, unless mongod checks them: those of a command's body.
+    pub(super) fields: Option<&'static [&'static str]>,
 }
 
 impl Form {
@@ -67,25 +70,38 @@ impl Form {
 
     pub(super) fn names(self) -> Names {
         match self {
-            Self::Insert => Names { place: "an inserted document", filter: "", update: "", fields: &[] },
+            Self::Insert => Names { place: "an inserted document", filter: "", update: "", fields: None },
             Self::Update => Names {
                 place: "an update statement",
                 filter: "q",
                 update: "u",
-                fields: &["q", "u", "c", "multi", "upsert", "arrayFilters", "hint", "collation", "sort", "sampleId"],
+                fields: Some(&[
+                    "q",
+                    "u",
+                    "c",
+                    "multi",
+                    "upsert",
+                    "arrayFilters",
+                    "hint",
+                    "collation",
+                    "sort",
+                    "sampleId",
+                ]),
             },
             Self::Delete => Names {
                 place: "a delete statement",
                 filter: "q",
                 update: "",
-                fields: &["q", "limit", "hint", "collation", "sampleId"],
+                fields: Some(&["q", "limit", "hint", "collation", "sampleId"]),
             },
-            Self::FindAndModify => Names { place: "the findAndModify", filter: "query", update: "update", fields: &[] },
+            Self::FindAndModify => {
+                Names { place: "the findAndModify", filter: "query", update: "update", fields: None }
+            }
             Self::BulkWrite => Names {
                 place: "an op of bulkWrite",
                 filter: "filter",
                 update: "updateMods",
-                fields: &[
+                fields: Some(&[
                     "insert",
                     "document",
                     "update",
@@ -100,7 +116,7 @@ impl Form {
                     "constants",
                     "sort",
                     "sampleId",
-                ],
+                ]),
             },
         }
     }
@@ -125,35 +141,8 @@ pub struct Batch<'a> {
     statement_ids: Vec<i32>,
 }
 
-/// What the body says beside the statements: one walk finds it all.
-#[derive(Default)]
-struct BodyFields<'a> {
-    list: Option<Value<'a>>,
-    ordered: Option<Value<'a>>,
-    statement_ids: Option<Value<'a>>,
-    statement_id: Option<Value<'a>>,
-    comment: Option<Value<'a>>,
-}
-
-impl<'a> BodyFields<'a> {
-    fn read(body: Document<'a>, list: Option<&str>) -> Self {
-        let mut fields = Self::default();
-        for Element { key, value } in body.elements() {
-            match key {
-                b"ordered" => fields.ordered = Some(value),
-                b"stmtIds" => fields.statement_ids = Some(value),
-                b"stmtId" => fields.statement_id = Some(value),
-                b"comment" => fields.comment = Some(value),
-                key if list.is_some_and(|list| list.as_bytes() == key) => fields.list = Some(value),
-                _ => {}
-            }
-        }
-        fields
-    }
-}
-
 impl<'a> Batch<'a> {
-    /// Reads the statements of `command`, checking every document to the bottom.
+    /// Reads the statements of `command`, whose form is `form`, checking every document to the bottom.
     ///
     /// # Errors
     /// [`CommandError`]; the command is then refused as a whole.
@@ -162,16 +151,11 @@ impl<'a> Batch<'a> {
         if let Some(unknown) = command.message.sequences.iter().find(|s| !known.contains(&Some(s.identifier))) {
             return Err(CommandError::UnknownSequence(unknown.identifier.to_owned()));
         }
-        let fields = BodyFields::read(command.body, form.list());
-        let sources = match form.list() {
-            Some(list) => documents(command, list, fields.list)?,
-            None => vec![command.body],
+        let list = form.list().map(|list| List::of(command, list, command.envelope.list)).transpose()?;
+        let statements = match list {
+            Some(list) => list.statements(form)?,
+            None => vec![Statement::of_body(form, command.body)?],
         };
-        if sources.len() > MAX_STATEMENTS {
-            return Err(CommandError::TooManyStatements(sources.len()));
-        }
-        let statements =
-            sources.into_iter().map(|source| Statement::read(form, source)).collect::<Result<Vec<_>, _>>()?;
         let wrong = |field| CommandError::WrongType { place: BODY, field };
         let namespaces = match form {
             Form::BulkWrite => bulk_namespaces(command)?,
@@ -183,17 +167,18 @@ impl<'a> Batch<'a> {
                 return Err(CommandError::NoSuchNamespace { index, named, available });
             }
         }
-        let ordered = fields.ordered.map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
-        let ids = fields.statement_ids.map(|ids| read_statement_ids(ids, statements.len())).transpose()?;
+        let ordered =
+            command.envelope.ordered.map_or(Ok(true), |value| value.as_flag().ok_or_else(|| wrong("ordered")))?;
+        let ids = command.envelope.statement_ids.map(|ids| read_statement_ids(ids, statements.len())).transpose()?;
         Ok(Self {
             form,
             namespaces,
             statements,
             ordered,
             body_changes: Vec::new(),
-            comment: fields.comment,
-            in_body: fields.list.is_some(),
-            first_statement_id: fields.statement_id.and_then(Value::as_integer).unwrap_or(0),
+            comment: command.envelope.comment,
+            in_body: matches!(list, Some(List::InBody(_))),
+            first_statement_id: command.envelope.statement_id.and_then(Value::as_integer).unwrap_or(0),
             statement_ids: ids.unwrap_or_default(),
         })
     }
@@ -217,33 +202,69 @@ fn read_statement_ids(value: Value<'_>, statements: usize) -> Result<Vec<i32>, C
     ids.filter(|ids| ids.len() == statements).ok_or(wrong)
 }
 
-/// The documents of a list: the body's array or the kind-1 section of that name, never both.
-fn documents<'a>(
-    command: &Command<'a>,
-    list: &'static str,
-    in_body: Option<Value<'a>>,
-) -> Result<Vec<Document<'a>>, CommandError> {
-    let wrong = CommandError::WrongType { place: BODY, field: list };
-    match (in_body, command.message.sequence(list)) {
-        (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(list)),
-        (None, None) => Err(CommandError::Missing { place: BODY, field: list }),
-        (None, Some(sequence)) => {
-            sequence.documents().map(|bytes| parse_document(bytes, "a document sequence")).collect()
+/// The documents that a command carries: in its body's array or in the kind-1 section of that name, never both.
+#[derive(Clone, Copy)]
+enum List<'a> {
+    InBody(Document<'a>),
+    Sequence(Sequence<'a>),
+}
+
+impl<'a> List<'a> {
+    fn of(command: &Command<'a>, name: &'static str, in_body: Option<Value<'a>>) -> Result<Self, CommandError> {
+        match (in_body, command.message.sequence(name)) {
+            (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(name)),
+            (None, None) => Err(CommandError::Missing { place: BODY, field: name }),
+            (None, Some(sequence)) => Ok(Self::Sequence(sequence)),
+            (Some(value), None) => {
+                let wrong = CommandError::WrongType { place: BODY, field: name };
+                let array = value.as_array().ok_or(wrong.clone())?;
+                let all_documents = array.values().all(|value| value.kind == Kind::Document);
+                all_documents.then_some(Self::InBody(array)).ok_or(wrong)
+            }
         }
-        (Some(value), None) => {
-            let array = value.as_array().ok_or(wrong.clone())?;
-            array.values().map(|value| value.as_document().ok_or(wrong.clone())).collect()
+    }
+
+    fn statements(self, form: Form) -> Result<Vec<Statement<'a>>, CommandError> {
+        match self {
+            Self::InBody(array) => {
+                collect(array.values().filter_map(Value::as_document), |document| Statement::of_body(form, document))
+            }
+            Self::Sequence(sequence) => collect(sequence.documents(), |bytes| Statement::of_sequence(form, bytes)),
         }
     }
 }
 
+/// Reads a statement of each source, unless there are too many: that is told before memory is taken for them.
+fn collect<'a, S>(
+    sources: impl Iterator<Item = S> + Clone,
+    read: impl Fn(S) -> Result<Statement<'a>, CommandError>,
+) -> Result<Vec<Statement<'a>>, CommandError> {
+    let count = sources.clone().count();
+    if count > MAX_STATEMENTS {
+        return Err(CommandError::TooManyStatements(count));
+    }
+    let mut statements = Vec::with_capacity(count);
+    for source in sources {
+        statements.push(read(source)?);
+    }
+    Ok(statements)
+}
+
 fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>; 1]>, CommandError> {
     const PLACE: &str = "nsInfo";
-    let entries = documents(command, "nsInfo", command.body.get("nsInfo"))?;
     let read = |entry: Document<'a>| {
-        refuse_duplicates(entry, PLACE)?;
         let text = entry.get("ns").and_then(Value::as_str);
         text.and_then(Namespace::parse).ok_or(CommandError::WrongType { place: PLACE, field: "ns" })
     };
-    entries.into_iter().map(read).collect()
+    match List::of(command, PLACE, command.body.get(PLACE))? {
+        List::InBody(array) => array
+            .values()
+            .filter_map(Value::as_document)
+            .map(|entry| refuse_duplicates(entry, PLACE).and_then(|()| read(entry)))
+            .collect(),
+        List::Sequence(sequence) => sequence
+            .documents()
+            .map(|bytes| check(bytes, SECTION).and_then(|entry| distinct(entry, PLACE)).and_then(read))
+            .collect(),
+    }
 }

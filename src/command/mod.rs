@@ -20,7 +20,7 @@ pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply};
 pub use statement::{Delete, Insert, Modification, Operation, Statement, StatementKind, Update};
 
-use crate::document::{Document, DuplicateField, Element, Malformed, Value};
+use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;
 use crate::wire::op_msg::Message;
 
@@ -126,11 +126,13 @@ pub struct Command<'a> {
     pub body: Document<'a>,
     /// The first key: case matters to mongod, so it does here.
     pub name: &'a str,
+    /// What can come of a command of that name.
+    pub class: Class,
     /// The first value.
     pub target: Value<'a>,
     /// `$db`.
     pub database: &'a str,
-    session: SessionFields<'a>,
+    envelope: Envelope<'a>,
 }
 
 impl<'a> Command<'a> {
@@ -139,15 +141,15 @@ impl<'a> Command<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         const BODY: &str = "the command body";
         let message = Message::parse(frame)?;
-        let body = parse_document(message.body, BODY)?;
-        refuse_duplicates(body, BODY)?;
+        let body = distinct(check(message.body, BODY)?, BODY)?;
         let first = body.first().ok_or(CommandError::NoCommand)?;
         let name = std::str::from_utf8(first.key)
             .map_err(|_| CommandError::WrongType { place: BODY, field: "command name" })?;
-        let (database, session) = read_envelope(body);
-        let database = database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
+        let class = classify(first.key);
+        let envelope = Envelope::read(body, class);
+        let database = envelope.database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
         let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
-        Ok(Self { message, body, name, target: first.value, database, session })
+        Ok(Self { message, body, name, class, target: first.value, database, envelope })
     }
 
     /// The command of this body, as if it had come by itself in the same message. `body` has no field twice.
@@ -155,11 +157,12 @@ impl<'a> Command<'a> {
     pub fn nested(&self, body: Document<'a>) -> Option<Self> {
         let first = body.first()?;
         let name = std::str::from_utf8(first.key).ok()?;
-        let (database, session) = read_envelope(body);
-        let database = database.and_then(Value::as_str).unwrap_or(self.database);
+        let class = classify(first.key);
+        let envelope = Envelope::read(body, class);
+        let database = envelope.database.and_then(Value::as_str).unwrap_or(self.database);
         let mut message = self.message.clone();
         message.sequences.clear();
-        Some(Self { message, body, name, target: first.value, database, session })
+        Some(Self { message, body, name, class, target: first.value, database, envelope })
     }
 
     /// The collection a command names by its first value.
@@ -176,25 +179,46 @@ impl<'a> Command<'a> {
 
     /// What the session fields say (driver specifications "Sessions", "Transactions", "Retryable Writes").
     pub fn session(&self) -> SessionFields<'a> {
-        self.session
+        self.envelope.session
     }
 }
 
-/// `$db` and the session fields, which drivers put behind every command: one walk finds them all.
-fn read_envelope(body: Document<'_>) -> (Option<Value<'_>>, SessionFields<'_>) {
-    let mut database = None;
-    let mut session = SessionFields::default();
-    for Element { key, value } in body.elements() {
-        match key {
-            b"$db" => database = Some(value),
-            b"lsid" => session.lsid = Some(value),
-            b"txnNumber" => session.txn_number = Some(value),
-            b"autocommit" => session.in_transaction = value.as_bool() == Some(false),
-            b"startTransaction" => session.starts_transaction = value.as_bool() == Some(true),
-            _ => {}
+/// The fields of a body that are not about one command: one walk finds them all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Envelope<'a> {
+    /// `$db`.
+    database: Option<Value<'a>>,
+    session: SessionFields<'a>,
+    comment: Option<Value<'a>>,
+    /// The next four are for writes.
+    list: Option<Value<'a>>,
+    ordered: Option<Value<'a>>,
+    statement_id: Option<Value<'a>>,
+    statement_ids: Option<Value<'a>>,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(body: Document<'a>, class: Class) -> Self {
+        let list = Form::of(class).and_then(Form::list).map(str::as_bytes);
+        let mut envelope = Self::default();
+        let session = &mut envelope.session;
+        for Element { key, value } in body.elements() {
+            match key {
+                b"$db" => envelope.database = Some(value),
+                b"autocommit" => session.in_transaction = value.as_bool() == Some(false),
+                b"comment" => envelope.comment = Some(value),
+                b"lsid" => session.lsid = Some(value),
+                b"ordered" => envelope.ordered = Some(value),
+                b"startTransaction" => session.starts_transaction = value.as_bool() == Some(true),
+                b"stmtId" => envelope.statement_id = Some(value),
+                b"stmtIds" => envelope.statement_ids = Some(value),
+                b"txnNumber" => session.txn_number = Some(value),
+                key if list == Some(key) => envelope.list = Some(value),
+                _ => {}
+            }
         }
+        envelope
     }
-    (database, session)
 }
 
 /// The session part of a command.
@@ -212,15 +236,18 @@ impl SessionFields<'_> {
     }
 }
 
-pub(crate) fn parse_document<'a>(bytes: &'a [u8], place: &'static str) -> Result<Document<'a>, CommandError> {
-    Document::parse(bytes).map_err(|fault| CommandError::NotBson { place, fault })
+fn check<'a>(bytes: &'a [u8], place: &'static str) -> Result<Checked<'a>, CommandError> {
+    Checked::parse(bytes).map_err(|fault| CommandError::NotBson { place, fault })
+}
+
+fn parse_document<'a>(bytes: &'a [u8], place: &'static str) -> Result<Document<'a>, CommandError> {
+    check(bytes, place).map(Checked::document)
+}
+
+fn distinct<'a>(checked: Checked<'a>, place: &'static str) -> Result<Document<'a>, CommandError> {
+    checked.distinct().map_err(|fault| CommandError::Duplicate { place, fault })
 }
 
 pub(crate) fn refuse_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
     document.refuse_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
-}
-
-/// The same at every level: readers of a nested document disagree no less.
-fn refuse_nested_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
-    document.refuse_nested_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
 }

@@ -3,6 +3,7 @@
 //! Targets are read from the structure, in every form the server takes; what has another form, or could be
 //! read in two ways, is reported as unreadable, so that the engine can refuse it.
 
+use super::batch::SECTION;
 use super::{Class, Command, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
@@ -195,7 +196,7 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     let own = command.body.elements().filter(|element| !COMMON_FIELDS.contains(&element.key));
     let mut unread: Vec<Value<'a>> = own.map(|element| element.value).collect();
     for bytes in command.message.sequences.iter().flat_map(|sequence| sequence.documents()) {
-        unread.push(Value::document(parse_document(bytes, "a document sequence").ok()?));
+        unread.push(Value::document(parse_document(bytes, SECTION).ok()?));
     }
     let mut found = Vec::new();
     while let Some(value) = unread.pop() {

@@ -1,8 +1,8 @@
 //! One write as the server counts it, in one shape for all the commands that can carry it.
 
-use super::batch::Form;
-use super::{CommandError, refuse_nested_duplicates};
-use crate::document::{CowDocument, Document, Element, Kind, Value, Writer};
+use super::batch::{Form, Names, SECTION};
+use super::{CommandError, check};
+use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value, Writer};
 
 /// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
 #[derive(Debug, Clone)]
@@ -73,12 +73,26 @@ pub enum Modification<'a> {
 }
 
 impl<'a> Statement<'a> {
-    /// Reads one statement of `form`; for findAndModify `source` is the command body.
+    /// Reads one statement of `form` that came in the command's body; for findAndModify `source` is that body.
     ///
     /// # Errors
     /// [`CommandError`] for what is missing, mistyped, ambiguous or unknown.
-    pub(super) fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
-        refuse_nested_duplicates(source, form.names().place)?;
+    pub(super) fn of_body(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+        source.refuse_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
+        Self::read(form, source)
+    }
+
+    /// The same for a document of a kind-1 section, which has not been checked.
+    ///
+    /// # Errors
+    /// [`CommandError`], also for what is no document.
+    pub(super) fn of_sequence(form: Form, bytes: &'a [u8]) -> Result<Self, CommandError> {
+        let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
+        Self::read(form, source)
+    }
+
+    /// `source` has no field twice, however deep: readers of a nested document disagree no less.
+    fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {
             Form::Insert => (insert(source.into()), 0),
             Form::Update => (update(form, source)?, 0),
@@ -289,7 +303,6 @@ fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
 }
 
 fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
-    check_fields(form, source)?;
     let names = form.names();
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
@@ -301,7 +314,7 @@ fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
             b"arrayFilters" => array_filters = value.as_array().is_none_or(|filters| !filters.is_empty()),
             key if key == names.update.as_bytes() => change = Some(value),
             key if key == names.filter.as_bytes() => selection = Some(value),
-            _ => {}
+            other => check_field(&names, other)?,
         }
     }
     let change = change.ok_or(CommandError::Missing { place: names.place, field: names.update })?;
@@ -360,17 +373,21 @@ fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), Co
     Ok((operation, namespace))
 }
 
-/// An unknown field of a statement could change its meaning (as `upsertSupplied` does), so it is refused.
-/// findAndModify's fields are the command's own, which mongod checks.
 fn check_fields(form: Form, source: Document<'_>) -> Result<(), CommandError> {
     let names = form.names();
-    if form == Form::FindAndModify {
-        return Ok(());
+    source.elements().try_for_each(|element| check_field(&names, element.key))
+}
+
+/// An unknown field of a statement could change its meaning (as `upsertSupplied` does), so it is refused.
+fn check_field(names: &Names, key: &[u8]) -> Result<(), CommandError> {
+    match names.fields {
+        Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.place, key)),
+        _ => Ok(()),
     }
-    match source.elements().find(|element| !names.fields.iter().any(|name| name.as_bytes() == element.key)) {
-        Some(element) => Err(unknown_field(names.place, element.key)),
-        None => Ok(()),
-    }
+}
+
+fn ambiguous(form: Form, fault: DuplicateField) -> CommandError {
+    CommandError::Duplicate { place: form.names().place, fault }
 }
 
 fn unknown_field(place: &'static str, key: &[u8]) -> CommandError {

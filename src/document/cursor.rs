@@ -1,32 +1,11 @@
-//! Walking BSON bytes: one bounded check of a whole document, then cheap iteration over what passed.
+//! Walking BSON bytes: cheap iteration over documents that passed the check of `check.rs`.
 //!
-//! The `bson` crate is the oracle in the tests; this cursor exists because it bounds depth, finds
+//! The `bson` crate is the oracle in the tests; this cursor exists because its check bounds depth, finds
 //! duplicates and is several times faster on the way of every message.
 
+use super::check::{Checked, MIN_LENGTH, Malformed, value_length};
 use super::value::Extent;
 use super::{Kind, Value};
-
-/// How deep documents may nest: mongod's own default (`BSONDepth`, 200 levels since 3.6).
-pub const MAX_DEPTH: usize = 200;
-/// Bytes of the smallest document: length prefix and terminator.
-const MIN_LENGTH: usize = 5;
-
-/// What is wrong with bytes that claim to be a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    #[error("a length does not fit the bytes around it")]
-    Length,
-    #[error("type tag {0:#04x} does not exist")]
-    UnknownType(u8),
-    #[error("a field name has no end")]
-    UnterminatedName,
-    #[error("a string has no terminator")]
-    UnterminatedString,
-    #[error("a boolean is neither 0 nor 1")]
-    Boolean,
-    #[error("documents nest deeper than {MAX_DEPTH} levels")]
-    TooDeep,
-}
 
 /// A field name that occurs twice at one level; readers disagree which of the two counts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,45 +30,12 @@ impl<'a> Document<'a> {
     /// The document without fields.
     pub const EMPTY: Document<'static> = Document { bytes: &[5, 0, 0, 0, 0] };
 
-    /// Checks `bytes` to be exactly one document, to the bottom, without recursion.
+    /// Checks `bytes` to be exactly one document, to the bottom.
     ///
     /// # Errors
     /// [`Malformed`]; where a length is wrong there is no telling what the sender meant.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        // The ends of the documents around the cursor; a fixed stack, because depth is the sender's choice.
-        let mut ends = [0usize; MAX_DEPTH];
-        let mut depth: usize = 0;
-        let mut at = open(bytes, 0, bytes.len())?;
-        let mut end = bytes.len() - 1;
-        loop {
-            if at == end {
-                at += 1;
-                let Some(above) = depth.checked_sub(1) else { return Ok(Self { bytes }) };
-                depth = above;
-                end = *ends.get(depth).ok_or(Malformed::TooDeep)?;
-                continue;
-            }
-            let (kind, value_at) = element_head(bytes, at, end)?;
-            let length = value_length(kind, bytes, value_at, end)?;
-            let nested = match kind {
-                Kind::Document | Kind::Array => Some((value_at, value_at + length)),
-                // int32 total, then a string, then the scope document to the end.
-                Kind::JavaScriptWithScope => {
-                    let code = string_length(bytes, value_at + 4, value_at + length)?;
-                    Some((value_at + 4 + code, value_at + length))
-                }
-                _ => None,
-            };
-            match nested {
-                None => at = value_at + length,
-                Some((from, to)) => {
-                    *ends.get_mut(depth).ok_or(Malformed::TooDeep)? = end;
-                    depth += 1;
-                    at = open(bytes, from, to)?;
-                    end = to - 1;
-                }
-            }
-        }
+        Checked::parse(bytes).map(Checked::document)
     }
 
     /// For bytes inside a checked document, and for what [`Writer`](super::Writer) wrote.
@@ -109,16 +55,18 @@ impl<'a> Document<'a> {
         Elements { rest: self.bytes.get(4..self.bytes.len().saturating_sub(1)).unwrap_or_default() }
     }
 
-    pub fn values(self) -> impl Iterator<Item = Value<'a>> {
+    pub fn values(self) -> impl Iterator<Item = Value<'a>> + Clone {
         self.elements().map(|element| element.value)
     }
 
     /// The first field of this name. Where a duplicate would matter the caller asks
     /// [`refuse_duplicates`](Self::refuse_duplicates) first.
-    pub fn get(self, key: &str) -> Option<Value<'a>> {
-        self.elements().find(|element| element.key == key.as_bytes()).map(|element| element.value)
+    pub fn get(self, key: impl AsRef<[u8]>) -> Option<Value<'a>> {
+        let key = key.as_ref();
+        self.elements().find(|element| element.key == key).map(|element| element.value)
     }
 
+    #[inline]
     pub fn first(self) -> Option<Element<'a>> {
         self.elements().next()
     }
@@ -205,135 +153,81 @@ impl<'a> Iterator for Elements<'a> {
 fn checked_length(kind: Kind, rest: &[u8]) -> Option<usize> {
     match kind.extent() {
         Extent::Fixed(length) => Some(length),
-        Extent::Prefixed(beside) => Some(usize::try_from(int32(rest, 0)?).ok()? + beside),
-        Extent::CStrings => value_length(kind, rest, 0, rest.len()).ok(),
+        Extent::Prefixed(beside) => Some(usize::try_from(int32(rest)?).ok()? + beside),
+        Extent::CStrings => value_length(kind, rest).ok(),
     }
 }
 
 /// Walks the top level of a document that may not be here whole and has not been checked: yields the
 /// fields that are complete and stops at the first that is not. For the fast path, which only wants names.
 pub fn peek(bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
-    let claimed = int32(bytes, 0).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    let claimed = int32(bytes).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
     let end = bytes.len().min(claimed.saturating_sub(1));
-    let mut at = 4;
+    let mut rest = bytes.get(4..end).unwrap_or_default();
     std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let (element, after) = element_at(bytes, at, end).ok()?;
-        at = after;
+        let (element, after) = first_of(rest)?;
+        rest = after;
         Some(element)
     })
 }
 
+/// The field that unchecked bytes begin with, and what follows it.
 // Inlined by force, as what it calls: walking over fields is much of what a judged message costs, and calls that give
 // results in memory double it.
 #[inline(always)]
-fn element_at(bytes: &[u8], at: usize, end: usize) -> Result<(Element<'_>, usize), Malformed> {
-    let (kind, value_at) = element_head(bytes, at, end)?;
-    let after = value_at + value_length(kind, bytes, value_at, end)?;
-    let key = bytes.get(at + 1..value_at - 1).ok_or(Malformed::Length)?;
-    let value = bytes.get(value_at..after).ok_or(Malformed::Length)?;
-    Ok((Element { key, value: Value { kind, bytes: value } }, after))
-}
-
-/// Tag and name at `at`: the kind, and where the value starts.
-#[inline(always)]
-fn element_head(bytes: &[u8], at: usize, end: usize) -> Result<(Kind, usize), Malformed> {
-    let tag = *bytes.get(at).ok_or(Malformed::Length)?;
-    let kind = Kind::from_tag(tag).ok_or(Malformed::UnknownType(tag))?;
-    Ok((kind, at + 1 + c_string_length_at(bytes, at + 1, end)?))
-}
-
-/// Checks length prefix and terminator of the document in `from..to`; gives the place of its first field.
-fn open(bytes: &[u8], from: usize, to: usize) -> Result<usize, Malformed> {
-    let length = to.checked_sub(from).ok_or(Malformed::Length)?;
-    let claimed = int32(bytes, from).ok_or(Malformed::Length)?;
-    if length < MIN_LENGTH || usize::try_from(claimed) != Ok(length) || bytes.get(to - 1) != Some(&0) {
-        return Err(Malformed::Length);
-    }
-    Ok(from + 4)
-}
-
-/// Bytes of the value at `at`, which must end at or before `end`.
-#[inline(always)]
-fn value_length(kind: Kind, bytes: &[u8], at: usize, end: usize) -> Result<usize, Malformed> {
-    let length = match kind {
-        Kind::Undefined | Kind::Null | Kind::MinKey | Kind::MaxKey => 0,
-        Kind::Boolean => match bytes.get(at) {
-            Some(0 | 1) => 1,
-            Some(_) => return Err(Malformed::Boolean),
-            None => return Err(Malformed::Length),
-        },
-        Kind::Int32 => 4,
-        Kind::Double | Kind::DateTime | Kind::Timestamp | Kind::Int64 => 8,
-        Kind::ObjectId => 12,
-        Kind::Decimal128 => 16,
-        Kind::String | Kind::JavaScript | Kind::Symbol => string_length(bytes, at, end)?,
-        Kind::DbPointer => string_length(bytes, at, end)? + 12,
-        Kind::Document | Kind::Array => prefixed(bytes, at, MIN_LENGTH)?,
-        Kind::JavaScriptWithScope => prefixed(bytes, at, 4 + 5 + MIN_LENGTH)?,
-        Kind::Binary => prefixed(bytes, at, 0)?.saturating_add(5),
-        Kind::Regex => {
-            let pattern = c_string_length_at(bytes, at, end)?;
-            pattern + c_string_length_at(bytes, at + pattern, end)?
-        }
-    };
-    match at.checked_add(length) {
-        Some(after) if after <= end => Ok(length),
-        _ => Err(Malformed::Length),
-    }
-}
-
-#[inline]
-fn prefixed(bytes: &[u8], at: usize, least: usize) -> Result<usize, Malformed> {
-    let length = int32(bytes, at).and_then(|length| usize::try_from(length).ok()).ok_or(Malformed::Length)?;
-    if length < least { Err(Malformed::Length) } else { Ok(length) }
-}
-
-/// Bytes of a length-prefixed string, prefix and terminator included.
-#[inline]
-fn string_length(bytes: &[u8], at: usize, end: usize) -> Result<usize, Malformed> {
-    let length = prefixed(bytes, at, 1)?;
-    let last = at.checked_add(3 + length).filter(|last| *last < end).ok_or(Malformed::Length)?;
-    match bytes.get(last) {
-        Some(0) => Ok(4 + length),
-        Some(_) => Err(Malformed::UnterminatedString),
-        None => Err(Malformed::Length),
-    }
+fn first_of(fields: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (tag, named) = fields.split_first()?;
+    let kind = Kind::from_tag(*tag)?;
+    let name = c_string_length(named).ok()?;
+    let (key, rest) = (named.get(..name - 1)?, named.get(name..)?);
+    let (bytes, rest) = rest.split_at_checked(value_length(kind, rest).ok()?)?;
+    Some((Element { key, value: Value { kind, bytes } }, rest))
 }
 
 /// Bytes of the C string that `text` begins with, terminator included.
+#[inline(always)]
+pub(super) fn c_string_length(text: &[u8]) -> Result<usize, Malformed> {
+    name(text).map(|(length, _)| length)
+}
+
+/// The same, and a mark that equal strings have in common, and few others.
 ///
 /// Names are short: eight bytes at a time find their end in a step or two, where a search with vectors would still be
 /// setting up.
 #[inline(always)]
-fn c_string_length(text: &[u8]) -> Result<usize, Malformed> {
+pub(super) fn name(text: &[u8]) -> Result<(usize, u64), Malformed> {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH_BITS: u64 = ONES << 7;
     let mut rest = text;
+    let mut mark = 0;
     while let Some((word, after)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
         // Each zero byte gets its high bit; a byte above a zero may too, but the lowest one is right.
         let zeros = word.wrapping_sub(ONES) & !word & HIGH_BITS;
         if zeros != 0 {
-            return Ok(text.len() - rest.len() + zeros.trailing_zeros() as usize / 8 + 1);
+            let bits = zeros.trailing_zeros() - 7;
+            let mark = mix(mark, word & ((1 << bits) - 1));
+            return Ok((text.len() - rest.len() + bits as usize / 8 + 1, mark));
         }
+        mark = mix(mark, word);
         rest = after;
     }
     let nul = rest.iter().position(|byte| *byte == 0).ok_or(Malformed::UnterminatedName)?;
-    Ok(text.len() - rest.len() + nul + 1)
+    let word = rest.iter().take(nul).rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    Ok((text.len() - rest.len() + nul + 1, mix(mark, word)))
 }
 
-/// The same within `at..end` of `bytes`.
+/// The mark of a text that goes on with `word`. Its lower byte is well mixed.
 #[inline(always)]
-fn c_string_length_at(bytes: &[u8], at: usize, end: usize) -> Result<usize, Malformed> {
-    c_string_length(bytes.get(at..end).ok_or(Malformed::UnterminatedName)?)
+fn mix(mark: u64, word: u64) -> u64 {
+    /// 2^64 divided by the golden ratio.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    (mark ^ word).wrapping_mul(FACTOR).rotate_left(8)
 }
 
-#[inline]
-fn int32(bytes: &[u8], at: usize) -> Option<i32> {
-    bytes.get(at..)?.first_chunk().map(|b| i32::from_le_bytes(*b))
+#[inline(always)]
+pub(super) fn int32(bytes: &[u8]) -> Option<i32> {
+    bytes.first_chunk().map(|b| i32::from_le_bytes(*b))
 }
 
 fn lossy(key: &[u8]) -> String {
@@ -345,6 +239,7 @@ mod tests {
     use bson::{RawDocument, doc, raw::RawDocumentBuf, rawdoc};
     use proptest::prelude::*;
 
+    use super::super::MAX_DEPTH;
     use super::*;
 
     fn bytes(document: &bson::Document) -> Vec<u8> {

@@ -4,6 +4,7 @@
 //! [`Document`] afterwards can rely on it. [`Writer`] builds documents, [`Path`] reaches into them,
 //! [`edit`] changes one field and copies the rest. No policy, no I/O. Next floor: [`crate::command`].
 
+mod check;
 mod cursor;
 pub mod edit;
 mod owned;
@@ -11,7 +12,8 @@ mod path;
 mod value;
 mod writer;
 
-pub use cursor::{Document, DuplicateField, Element, Elements, MAX_DEPTH, Malformed, peek};
+pub use check::{Checked, MAX_DEPTH, Malformed};
+pub use cursor::{Document, DuplicateField, Element, Elements, peek};
 pub use owned::CowDocument;
 pub use path::{Lookup, Path};
 pub use value::{Kind, OwnedValue, Value};

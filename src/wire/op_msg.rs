@@ -70,7 +70,7 @@ impl<'a> Message<'a> {
 
 impl<'a> Sequence<'a> {
     /// The documents, each with its length prefix and terminator.
-    pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
             let (after, document) = document(rest, "a document sequence").ok()?;

@@ -1,0 +1,239 @@
+//! The one check of bytes that claim to be a document: structure, lengths and depth to the bottom, without recursion.
+//! The same walk notes whether two fields of one document could have one name.
+
+use smallvec::SmallVec;
+
+use super::cursor::{Document, DuplicateField, c_string_length, int32, name};
+use super::value::Kind;
+
+/// How deep documents may nest: mongod's own default (`BSONDepth`, 200 levels since 3.6).
+pub const MAX_DEPTH: usize = 200;
+/// Bytes of the smallest document: length prefix and terminator.
+pub(super) const MIN_LENGTH: usize = 5;
+
+/// What is wrong with bytes that claim to be a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error("a length does not fit the bytes around it")]
+    Length,
+    #[error("type tag {0:#04x} does not exist")]
+    UnknownType(u8),
+    #[error("a field name has no end")]
+    UnterminatedName,
+    #[error("a string has no terminator")]
+    UnterminatedString,
+    #[error("a boolean is neither 0 nor 1")]
+    Boolean,
+    #[error("documents nest deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+}
+
+/// A document that was checked just now.
+#[derive(Debug, Clone, Copy)]
+pub struct Checked<'a> {
+    document: Document<'a>,
+    /// Names of one document look alike, somewhere in it. Where they do not, no name occurs twice.
+    look_alikes: bool,
+}
+
+/// A document or an array around the cursor.
+struct Level<'a> {
+    /// Its fields to come, without the terminator.
+    rest: &'a [u8],
+    names: Names,
+}
+
+/// The names of a document's fields so far, each as one bit of 256.
+#[derive(Clone, Copy)]
+struct Names([u64; 4]);
+
+impl Names {
+    const NONE: Self = Self([0; 4]);
+
+    /// Adds a name; true if one that looks like it is there.
+    #[inline(always)]
+    fn add(&mut self, mark: u64) -> bool {
+        let bit = 1 << (mark & 63);
+        // The index is below 4 whatever the mark is.
+        let Some(word) = self.0.get_mut((mark >> 6 & 3) as usize) else { return true };
+        let seen = *word & bit != 0;
+        *word |= bit;
+        seen
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// Checks `bytes` to be exactly one document.
+    ///
+    /// # Errors
+    /// [`Malformed`]; where a length is wrong there is no telling what the sender meant.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        // Depth is the sender's choice, so the levels are no recursion.
+        let mut around = SmallVec::<[Level<'a>; 8]>::new();
+        let mut here = Level { rest: open(bytes)?, names: Names::NONE };
+        let mut look_alikes = false;
+        loop {
+            let Some((tag, named)) = here.rest.split_first() else {
+                let Some(above) = around.pop() else { break };
+                here = above;
+                continue;
+            };
+            let kind = Kind::from_tag(*tag).ok_or(Malformed::UnknownType(*tag))?;
+            let (name_length, mark) = name(named)?;
+            let rest = named.get(name_length..).unwrap_or_default();
+            let (value, rest) = rest.split_at_checked(value_length(kind, rest)?).ok_or(Malformed::Length)?;
+            here.rest = rest;
+            look_alikes |= here.names.add(mark);
+            let nested = match kind {
+                Kind::Document | Kind::Array => value,
+                Kind::JavaScriptWithScope => scope(value)?,
+                _ => continue,
+            };
+            if around.len() == MAX_DEPTH {
+                return Err(Malformed::TooDeep);
+            }
+            let below = Level { rest: open(nested)?, names: Names::NONE };
+            around.push(std::mem::replace(&mut here, below));
+        }
+        Ok(Self { document: Document::trusted(bytes), look_alikes })
+    }
+
+    /// The document, whatever its names.
+    pub fn document(self) -> Document<'a> {
+        self.document
+    }
+
+    /// The document, if its own fields have different names.
+    ///
+    /// # Errors
+    /// [`DuplicateField`] when two fields at the top level have one name.
+    pub fn distinct(self) -> Result<Document<'a>, DuplicateField> {
+        if self.look_alikes {
+            self.document.refuse_duplicates()?;
+        }
+        Ok(self.document)
+    }
+
+    /// The document, if the fields of every document in it have different names.
+    ///
+    /// # Errors
+    /// [`DuplicateField`] when two fields of one document have one name.
+    pub fn distinct_throughout(self) -> Result<Document<'a>, DuplicateField> {
+        if self.look_alikes {
+            self.document.refuse_nested_duplicates()?;
+        }
+        Ok(self.document)
+    }
+}
+
+/// The fields of the document that `bytes` are, without its terminator.
+#[inline(always)]
+fn open(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    let claimed = int32(bytes).ok_or(Malformed::Length)?;
+    match bytes {
+        [_, _, _, _, fields @ .., 0] if usize::try_from(claimed) == Ok(bytes.len()) => Ok(fields),
+        _ => Err(Malformed::Length),
+    }
+}
+
+/// The scope of code: behind the length of all and a string.
+fn scope(value: &[u8]) -> Result<&[u8], Malformed> {
+    let code = value.get(4..).ok_or(Malformed::Length)?;
+    code.get(string_length(code)?..).ok_or(Malformed::Length)
+}
+
+/// Bytes of the value that `rest` begins with; `rest` ends where the document around it does.
+#[inline(always)]
+pub(super) fn value_length(kind: Kind, rest: &[u8]) -> Result<usize, Malformed> {
+    let length = match kind {
+        Kind::Undefined | Kind::Null | Kind::MinKey | Kind::MaxKey => 0,
+        Kind::Boolean => match rest.first() {
+            Some(0 | 1) => 1,
+            Some(_) => return Err(Malformed::Boolean),
+            None => return Err(Malformed::Length),
+        },
+        Kind::Int32 => 4,
+        Kind::Double | Kind::DateTime | Kind::Timestamp | Kind::Int64 => 8,
+        Kind::ObjectId => 12,
+        Kind::Decimal128 => 16,
+        Kind::String | Kind::JavaScript | Kind::Symbol => string_length(rest)?,
+        Kind::DbPointer => string_length(rest)? + 12,
+        Kind::Document | Kind::Array => prefixed(rest, MIN_LENGTH)?,
+        Kind::JavaScriptWithScope => prefixed(rest, 4 + 5 + MIN_LENGTH)?,
+        Kind::Binary => prefixed(rest, 0)?.saturating_add(5),
+        Kind::Regex => {
+            let pattern = c_string_length(rest)?;
+            pattern + c_string_length(rest.get(pattern..).unwrap_or_default())?
+        }
+    };
+    if length <= rest.len() { Ok(length) } else { Err(Malformed::Length) }
+}
+
+#[inline(always)]
+fn prefixed(rest: &[u8], least: usize) -> Result<usize, Malformed> {
+    let length = int32(rest).and_then(|length| usize::try_from(length).ok()).ok_or(Malformed::Length)?;
+    if length < least { Err(Malformed::Length) } else { Ok(length) }
+}
+
+/// Bytes of a length-prefixed string, prefix and terminator included.
+#[inline(always)]
+fn string_length(rest: &[u8]) -> Result<usize, Malformed> {
+    let length = prefixed(rest, 1)?;
+    match rest.get(3 + length) {
+        Some(0) => Ok(4 + length),
+        Some(_) => Err(Malformed::UnterminatedString),
+        None => Err(Malformed::Length),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{doc, raw::RawDocumentBuf};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A document of these names, each with a number.
+    fn named(names: &[String]) -> Vec<u8> {
+        let mut document = RawDocumentBuf::new();
+        names.iter().for_each(|name| document.append(bson::raw::CString::try_from(name.as_str()).unwrap(), 1));
+        document.into_bytes()
+    }
+
+    #[test]
+    fn duplicates_count_where_they_are_asked_for() {
+        let twice = named(&["a".to_owned(), "a".to_owned()]);
+        let around = |nested: &[u8]| {
+            let nested = RawDocumentBuf::from_bytes(nested.to_vec()).unwrap();
+            bson::rawdoc! {"x": 1, "in": [nested]}.into_bytes()
+        };
+        let checked = Checked::parse(&twice).unwrap();
+        assert_eq!(checked.distinct().unwrap_err(), DuplicateField("a".to_owned()));
+        let nested = around(&twice);
+        let checked = Checked::parse(&nested).unwrap();
+        assert!(checked.distinct().is_ok());
+        assert_eq!(checked.distinct_throughout().unwrap_err(), DuplicateField("a".to_owned()));
+    }
+
+    #[test]
+    fn one_name_at_two_levels_is_none_twice() {
+        let bytes = RawDocumentBuf::try_from(&doc! {"a": {"a": {"a": 1}, "b": 1}, "b": [{"a": 1}, {"a": 1}]}).unwrap();
+        assert!(!Checked::parse(bytes.as_bytes()).unwrap().look_alikes);
+    }
+
+    proptest! {
+        /// Whatever the names, and wherever in the bytes they stand: none that occurs twice is overlooked.
+        #[test]
+        fn a_name_looks_like_itself(
+            mut names in prop::collection::vec("[a-c]{0,20}", 1..30), at in any::<prop::sample::Index>()
+        ) {
+            names.sort();
+            names.dedup();
+            let once = named(&names);
+            prop_assert!(Checked::parse(&once).unwrap().distinct().is_ok());
+            names.push(names[at.index(names.len())].clone());
+            let twice = named(&names);
+            prop_assert!(Checked::parse(&twice).unwrap().distinct().is_err());
+        }
+    }
+}
