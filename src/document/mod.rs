@@ -9,6 +9,7 @@ mod cursor;
 pub mod edit;
 mod owned;
 mod path;
+mod template;
 mod value;
 mod writer;
 
@@ -16,5 +17,6 @@ pub use check::{Checked, MAX_DEPTH, Malformed};
 pub use cursor::{Document, DuplicateField, Element, Elements, peek};
 pub use owned::CowDocument;
 pub use path::{Lookup, Path};
+pub(crate) use template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
 pub use value::{Kind, OwnedValue, Value};
 pub use writer::{ArrayWriter, Slot, Writer, document};

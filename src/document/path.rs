@@ -65,19 +65,13 @@ impl Path {
 
     /// Follows the path through nested documents; arrays are not entered.
     pub fn lookup<'a>(&self, document: Document<'a>) -> Lookup<'a> {
-        let mut parts = self.parts().peekable();
-        let mut here = document;
-        while let Some(part) = parts.next() {
+        let mut found = Value::document(document);
+        for part in self.text.as_bytes().split(|byte| *byte == b'.') {
+            let Some(here) = found.as_document() else { return Lookup::Blocked(found.kind) };
             let Some(value) = here.get(part) else { return Lookup::Missing };
-            if parts.peek().is_none() {
-                return Lookup::Found(value);
-            }
-            match value.as_document() {
-                Some(nested) => here = nested,
-                None => return Lookup::Blocked(value.kind),
-            }
+            found = value;
         }
-        Lookup::Missing
+        Lookup::Found(found)
     }
 }
 

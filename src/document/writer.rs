@@ -38,10 +38,16 @@ impl<'b> Writer<'b> {
 
     /// Opens a field; exactly one value follows.
     pub fn slot(&mut self, key: impl AsRef<[u8]>) -> Slot<'_> {
+        self.prefixed_slot("", key)
+    }
+
+    /// The same under a name of two parts, without building it elsewhere first.
+    pub fn prefixed_slot(&mut self, prefix: &str, key: impl AsRef<[u8]>) -> Slot<'_> {
         let key = key.as_ref();
         debug_assert!(!key.contains(&0), "names come from BSON or from checked rules");
         let tag_at = self.out.len();
         self.out.push(Kind::Null as u8);
+        self.out.extend_from_slice(prefix.as_bytes());
         self.out.extend_from_slice(key);
         self.out.push(0);
         Slot { out: self.out, tag_at }
@@ -135,7 +141,13 @@ impl<'b> ArrayWriter<'b> {
     }
 }
 
-impl Slot<'_> {
+impl<'b> Slot<'b> {
+    /// Where the value's bytes are to be appended.
+    pub(super) fn begin(mut self, kind: Kind) -> &'b mut Vec<u8> {
+        self.kind(kind);
+        self.out
+    }
+
     fn kind(&mut self, kind: Kind) {
         if let Some(tag) = self.out.get_mut(self.tag_at) {
             *tag = kind as u8;

@@ -1,7 +1,7 @@
 //! Reading filters for what they pin down, and narrowing them.
 
 use crate::command::Update;
-use crate::document::{CowDocument, Document, Kind, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Element, Elements, Kind, Value, Writer, edit};
 
 /// The value a filter demands `field` to be equal to: `{f: v}`, `{f: {$eq: v}}`, also inside `$and`.
 pub(crate) fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
@@ -54,15 +54,39 @@ pub(super) fn narrowed<'a>(
 
 /// The paths an update's operators touch, with the operator and the value: `($set, status, "paid")`.
 /// `$rename` touches both its ends.
-pub(super) fn touched<'u>(operators: Document<'u>) -> impl Iterator<Item = (&'u [u8], &'u [u8], Value<'u>)> {
-    operators.elements().flat_map(|operator| {
-        let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
-        fields.elements().flat_map(move |field| {
-            let target = (operator.key == b"$rename").then(|| field.value.as_string_bytes()).flatten();
-            let target = target.map(|target| (operator.key, target, field.value));
-            std::iter::once((operator.key, field.key, field.value)).chain(target)
-        })
-    })
+pub(super) fn touched(operators: Document<'_>) -> Touched<'_> {
+    Touched { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
+}
+
+/// What [`touched`] gives.
+pub(super) struct Touched<'u> {
+    operators: Elements<'u>,
+    operator: &'u [u8],
+    /// The operator's fields to come.
+    fields: Elements<'u>,
+    /// The other end of the `$rename` that was given last.
+    renamed: Option<(&'u [u8], Value<'u>)>,
+}
+
+impl<'u> Iterator for Touched<'u> {
+    type Item = (&'u [u8], &'u [u8], Value<'u>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some((target, value)) = self.renamed.take() {
+            return Some((self.operator, target, value));
+        }
+        loop {
+            if let Some(Element { key, value }) = self.fields.next() {
+                if self.operator == b"$rename" {
+                    self.renamed = value.as_string_bytes().map(|target| (target, value));
+                }
+                return Some((self.operator, key, value));
+            }
+            let operator = self.operators.next()?;
+            self.operator = operator.key;
+            self.fields = operator.value.as_document().unwrap_or(Document::EMPTY).elements();
+        }
+    }
 }
 
 /// An update with another filter and modification.

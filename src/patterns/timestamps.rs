@@ -28,10 +28,10 @@ use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, 
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::rules::Laxity;
-use pipeline::{Clock, Guard};
+use pipeline::Stage;
 pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
-use writes::{Change, Write, Writes};
+use writes::{Change, Put, Write, Writes};
 
 /// How a touched path relates to the guarded ones.
 enum Reach {
@@ -53,15 +53,6 @@ struct Touched<'u> {
     value: Value<'u>,
     guarded: bool,
 }
-
-/// What an update does to one path, and whether a stamp decides about it.
-struct GuardedChange<'u> {
-    path: &'u str,
-    change: Change<'u>,
-    guarded: bool,
-}
-
-type Changes<'u> = SmallVec<[GuardedChange<'u>; 8]>;
 
 impl Judge for Timestamps {
     fn name(&self) -> &'static str {
@@ -150,7 +141,7 @@ impl Timestamps {
         if self.per == Per::Document {
             return Ok(edit::append(kept, |w| w.value(&self.store, time.as_value())));
         }
-        let stamp = |path| Write { path, change: Change::Set(time.as_value()), guard: None };
+        let stamp = |path| Write { path, change: Change::Put(Put::Value(time.as_value())) };
         let stamps = match &self.fields {
             Fields::All => {
                 let fields = kept.elements().filter(|field| field.key != b"_id");
@@ -213,7 +204,7 @@ impl Timestamps {
         if !touches.iter().any(|touched| touched.guarded) {
             return Ok(Verdict::Forward);
         }
-        let Some(time) = self.source_time(context, |path| set_value(operators, path))? else {
+        let Some(time) = self.source_time(context, |path| set_value(&touches, path))? else {
             return Ok(Verdict::Forward);
         };
         if update.array_filters {
@@ -223,21 +214,15 @@ impl Timestamps {
             ControlFlow::Continue(changes) => changes,
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
+        // In the client's order, as its stamps come.
+        let guarded: SmallVec<[&str; 8]> =
+            changes.iter().filter(|write| write.is_guarded()).map(|write| write.path).collect();
         // `$setOnInsert` without an upsert changes nothing.
-        if !changes.iter().any(|change| change.guarded) {
+        if guarded.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let clock = Clock { time: time.as_value(), type_name: self.stamp_type.name() };
-        let guards = self.guards(&changes, clock);
-        // Each guarded change has its own, or all have the one.
-        let mut next = guards.iter().cycle();
-        let writes = Writes::new(changes.into_iter().map(|GuardedChange { path, change, guarded }| Write {
-            path,
-            change,
-            guard: if guarded { next.next() } else { None },
-        }))?;
-        let shared = guards.first().filter(|_| self.per == Per::Document);
-        let stage = pipeline::update_stage(writes.tree(), &guards, clock.time, shared);
+        let writes = Writes::new(changes)?;
+        let stage = Stage::new(&self.forms, time.as_value()).update(writes.tree(), &guarded);
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -273,13 +258,14 @@ impl Timestamps {
         &self,
         update: &Update<'a>,
         touches: &[Touched<'u>],
-    ) -> Result<ControlFlow<Verdict<'a>, Changes<'u>>, Rejection> {
-        let mut changes = Changes::new();
+    ) -> Result<ControlFlow<Verdict<'a>, SmallVec<[Write<'u>; 8]>>, Rejection> {
+        let mut changes = SmallVec::new();
         for Touched { operator, path, value, guarded } in touches.iter().copied() {
+            let put = |put| if guarded { Change::GuardedPut(put) } else { Change::Put(put) };
             let change = match operator {
-                b"$set" => Change::Set(value),
-                b"$unset" => Change::Unset,
-                b"$currentDate" if sets_a_date(value) => Change::Now,
+                b"$set" => put(Put::Value(value)),
+                b"$unset" => put(Put::Nothing),
+                b"$currentDate" if sets_a_date(value) => put(Put::Now),
                 b"$setOnInsert" if !update.upsert => continue,
                 b"$inc" if !guarded => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
@@ -287,20 +273,9 @@ impl Timestamps {
                 },
                 other => return Ok(ControlFlow::Break(self.not_a_register_write(other, path))),
             };
-            changes.push(GuardedChange { path: updatable(path)?, change, guarded });
+            changes.push(Write { path: updatable(path)?, change });
         }
         Ok(ControlFlow::Continue(changes))
-    }
-
-    /// The guards of the guarded changes, in their order; one for all where stamps are kept per document.
-    fn guards(&self, changes: &[GuardedChange<'_>], clock: Clock<'_>) -> SmallVec<[Guard; 8]> {
-        match self.per {
-            Per::Document => SmallVec::from_iter([Guard::of_document(&self.store, clock)]),
-            Per::Field => {
-                let guarded = changes.iter().filter(|change| change.guarded);
-                guarded.map(|change| Guard::of_field(&self.store, change.path, clock)).collect()
-            }
-        }
     }
 
     fn replacement<'a>(
@@ -326,8 +301,7 @@ impl Timestamps {
         }
         let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
         let stored = CowDocument::from_writer(self.stamped(document, &time)?);
-        let clock = Clock { time: time.as_value(), type_name: self.stamp_type.name() };
-        let stage = pipeline::replacement_stage(stored.as_document(), &Guard::of_document(&self.store, clock));
+        let stage = Stage::new(&self.forms, time.as_value()).replacement(stored.as_document());
         let modification = Modification::Pipeline(vec![stage]);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -401,14 +375,13 @@ impl Timestamps {
 }
 
 /// What `$set` writes at `path`, by its own name or inside a field around it.
-fn set_value<'u>(operators: Document<'u>, path: &Path) -> Lookup<'u> {
-    let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-    for field in set.elements() {
-        if field.key == path.as_str().as_bytes() {
+fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
+    for field in touches.iter().filter(|touched| touched.operator == b"$set") {
+        let Some(below) = path.as_str().as_bytes().strip_prefix(field.path) else { continue };
+        if below.is_empty() {
             return Lookup::Found(field.value);
         }
-        let below = path.as_str().as_bytes().strip_prefix(field.key).and_then(|rest| rest.strip_prefix(b"."));
-        let below = below.and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
+        let below = below.strip_prefix(b".").and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
         if let (Some(below), Some(nested)) = (below, field.value.as_document()) {
             return below.lookup(nested);
         }
@@ -432,15 +405,18 @@ const MAX_PARTS: usize = 25;
 /// A path that means the same in a pipeline as in an operator: a numeric part could be an array's index.
 fn updatable(path: &[u8]) -> Result<&str, Rejection> {
     let numeric = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
-    let plain = |part: &[u8]| !part.starts_with(b"$") && !numeric(part);
-    let parts = path.split(|byte| *byte == b'.');
-    if parts.clone().nth(MAX_PARTS).is_some() {
+    let (mut parts, mut plain) = (0, true);
+    for part in path.split(|byte| *byte == b'.') {
+        parts += 1;
+        plain &= !part.starts_with(b"$") && !numeric(part);
+    }
+    if parts > MAX_PARTS {
         return Err(Rejection::new(
             format!("a path in it has more than {MAX_PARTS} parts"),
             "Write the object around it, or write this path in a statement without guarded fields.",
         ));
     }
-    let text = std::str::from_utf8(path).ok().filter(|_| parts.into_iter().all(plain));
+    let text = std::str::from_utf8(path).ok().filter(|_| plain);
     text.ok_or_else(|| {
         Rejection::new(
             format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),

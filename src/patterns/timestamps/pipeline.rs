@@ -5,206 +5,240 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
-use super::writes::{Change, Child, Tree, Write};
-use crate::document::{CowDocument, Document, Kind, Slot, Value, Writer};
+use super::settings::{Per, StampType};
+use super::writes::{Change, Child, Put, Tree, Write};
+use crate::document::{
+    CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
+};
 
 /// Bytes a written field or a stamp usually takes in the stage: a first guess at its length.
-const STAGE_LENGTH: usize = 256;
-/// The same of [`Guard::stale`].
-const STALE_LENGTH: usize = 160;
+const FIELD_LENGTH: usize = 256;
 
-/// What a stale write is measured by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Clock<'t> {
-    /// The write's own.
-    pub(super) time: Value<'t>,
-    /// As `$type` names it; a stamp of another type counts as missing.
-    pub(super) type_name: &'t str,
+/// The expressions that differ from write to write by a register's path, the write's time and a value only: written
+/// when the rule is loaded.
+#[derive(Debug, Clone)]
+pub(super) struct Forms {
+    per: Per,
+    /// What a stamp's path begins with: the field of the stamps, and a dot where each register has its own.
+    store: String,
+    /// True when the stamp is newer than the write. A stamp of another type (the rule's `type` was changed) counts as
+    /// missing.
+    stale: Template,
+    /// The stamp after the write.
+    stamp: Template,
+    /// A register after the write.
+    register: Template,
+    /// The same for a value that could be taken for an expression.
+    literal: Template,
 }
 
-/// A stamp, and whether it is newer than the write.
-#[derive(Debug)]
-pub(super) struct Guard {
-    /// "$last_modified.temp"
-    stamp: String,
-    /// The expression that is true when it is, written once for all who ask. A stamp of another type (the rule's `type`
-    /// was changed) counts as missing.
-    stale: CowDocument<'static>,
-}
-
-impl Guard {
-    /// Of the one stamp of a document.
-    pub(super) fn of_document(store: &str, clock: Clock<'_>) -> Self {
-        Self::new(["$", store].concat(), clock)
-    }
-
-    /// Of the stamp of this register.
-    pub(super) fn of_field(store: &str, register: &str, clock: Clock<'_>) -> Self {
-        Self::new(["$", store, ".", register].concat(), clock)
-    }
-
-    fn new(stamp: String, clock: Clock<'_>) -> Self {
-        let stale = CowDocument::build_of(STALE_LENGTH, |w| {
-            w.array("$and", |a| {
-                a.nested(|w| has_type(w, |slot| slot.string(&stamp), clock.type_name));
-                a.nested(|w| {
-                    w.array("$gt", |a| {
-                        a.string(&stamp);
-                        a.value(clock.time);
+impl Forms {
+    pub(super) fn new(store: &str, per: Per, stamp_type: StampType) -> Self {
+        let time = stamp_type.of_bits(NUMBER_HOLE);
+        let time = time.as_value();
+        let (store, stamp) = match per {
+            Per::Document => (store.to_owned(), ["$", store].concat()),
+            Per::Field => ([store, "."].concat(), ["$", store, ".", TEXT_HOLE].concat()),
+        };
+        let stale = |slot: Slot<'_>| {
+            slot.nested(|w| {
+                w.array("$and", |a| {
+                    a.nested(|w| has_type(w, |slot| slot.string(&stamp), stamp_type.name()));
+                    a.nested(|w| {
+                        w.array("$gt", |a| {
+                            a.string(&stamp);
+                            a.value(time);
+                        });
                     });
                 });
             });
-        });
-        Self { stamp, stale }
-    }
-
-    /// The stamp's path.
-    fn path(&self) -> &str {
-        self.stamp.strip_prefix('$').unwrap_or(&self.stamp)
-    }
-
-    fn stale(&self, slot: Slot<'_>) {
-        slot.value(Value::document(self.stale.as_document()));
-    }
-}
-
-/// `{$set: {...}}` for the writes of `tree` and their stamps; `shared` is what guards them all, if stamps are kept per
-/// document.
-pub(super) fn update_stage<'a>(
-    tree: Tree<'_>,
-    guards: &[Guard],
-    time: Value<'_>,
-    shared: Option<&Guard>,
-) -> CowDocument<'a> {
-    CowDocument::build_of(STAGE_LENGTH * (tree.len() + guards.len()), |w| {
-        w.nested("$set", |w| {
-            tree.children().for_each(|(name, child)| write_child(w.slot(name), name, child, shared));
-            for guard in guards {
+        };
+        Self {
+            per,
+            stale: Template::new(stale),
+            stamp: Template::new(|slot| cond(slot, stale, |slot| slot.string(&stamp), |slot| slot.value(time))),
+            register: Template::new(|slot| {
+                cond(slot, stale, |slot| field(slot, TEXT_HOLE), |slot| slot.value(VALUE_HOLE))
+            }),
+            literal: Template::new(|slot| {
                 cond(
-                    w.slot(guard.path()),
-                    |slot| guard.stale(slot),
-                    |slot| slot.string(&guard.stamp),
-                    |slot| slot.value(time),
+                    slot,
+                    stale,
+                    |slot| field(slot, TEXT_HOLE),
+                    |slot| slot.nested(|w| w.value("$literal", VALUE_HOLE)),
                 );
-            }
-        });
-    })
+            }),
+            store,
+        }
+    }
 }
 
-/// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.
-pub(super) fn replacement_stage<'a>(stored: Document<'_>, guard: &Guard) -> CowDocument<'a> {
-    CowDocument::build(|w| {
+/// What all expressions of one write have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stage<'r> {
+    forms: &'r Forms,
+    /// The write's own time.
+    time: [u8; 8],
+}
+
+impl<'r> Stage<'r> {
+    /// `time` is of the rule's type.
+    pub(super) fn new(forms: &'r Forms, time: Value<'_>) -> Self {
+        Self { forms, time: time.bytes.first_chunk().copied().unwrap_or_default() }
+    }
+
+    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers at `guarded`.
+    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[&str]) -> CowDocument<'a> {
+        let stamped = match self.forms.per {
+            Per::Field => guarded,
+            Per::Document => &[""],
+        };
+        CowDocument::build_of(FIELD_LENGTH * (tree.len() + stamped.len()), |w| {
+            w.nested("$set", |w| {
+                tree.children().for_each(|(name, child)| self.child(w.slot(name), name, child));
+                for path in stamped {
+                    self.forms.stamp.write(w.prefixed_slot(&self.forms.store, path), self.filling(path, VALUE_HOLE));
+                }
+            });
+        })
+    }
+
+    /// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.
+    pub(super) fn replacement<'a>(self, stored: Document<'_>) -> CowDocument<'a> {
+        CowDocument::build(|w| {
+            cond(
+                w.slot("$replaceWith"),
+                |slot| self.stale(slot, ""),
+                |slot| slot.string("$$ROOT"),
+                |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
+            );
+        })
+    }
+
+    /// Whether the stamp of the register at `path` is newer.
+    fn stale(self, slot: Slot<'_>, path: &str) {
+        self.forms.stale.write(slot, self.filling(path, VALUE_HOLE));
+    }
+
+    fn filling<'f>(self, path: &'f str, value: Value<'f>) -> Filling<'f> {
+        Filling { text: path, number: self.time, value }
+    }
+
+    /// The value of the field at `path` after the write.
+    fn child(self, slot: Slot<'_>, path: &str, child: Child<'_>) {
+        match child {
+            Child::Leaf(write) => self.leaf(slot, path, write.change),
+            Child::Inner(tree) => self.inner(slot, path, tree),
+        }
+    }
+
+    fn leaf(self, slot: Slot<'_>, path: &str, change: Change<'_>) {
+        match change {
+            Change::Put(put) => match value_after(put) {
+                (value, true) => slot.nested(|w| w.value("$literal", value)),
+                (value, false) => slot.value(value),
+            },
+            Change::GuardedPut(put) => {
+                let (value, is_literal) = value_after(put);
+                let form = if is_literal { &self.forms.literal } else { &self.forms.register };
+                form.write(slot, self.filling(path, value));
+            }
+            Change::Add(amount) => write_add(slot, path, amount),
+        }
+    }
+
+    /// A document some of whose fields are written.
+    fn inner(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+        slot.nested(|w| {
+            w.nested("$switch", |w| {
+                w.array("branches", |a| {
+                    a.nested(|w| {
+                        w.nested("case", |w| has_type(w, |slot| field(slot, path), "object"));
+                        let children: Vec<_> = tree.children().collect();
+                        self.set_fields(w.slot("then"), path, &children);
+                    });
+                    a.nested(|w| {
+                        w.nested("case", |w| has_type(w, |slot| field(slot, path), "missing"));
+                        self.created(w.slot("then"), path, tree);
+                    });
+                });
+                self.blocked(w.slot("default"), path, tree);
+            });
+        });
+    }
+
+    /// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
+    fn set_fields(self, slot: Slot<'_>, path: &str, children: &[(&str, Child<'_>)]) {
+        let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
+        slot.nested(|w| {
+            w.nested("$setField", |w| {
+                w.string("field", name);
+                self.set_fields(w.slot("input"), path, before);
+                self.child(w.slot("value"), &format!("{path}.{name}"), *child);
+            });
+        });
+    }
+
+    /// The document that did not exist. With a stamp for each field it is made even if all that would create it
+    /// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
+    /// document around its field. With one stamp for all, a stale write leaves nothing.
+    fn created(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+        let mut creating = tree.creating();
+        match self.forms.per {
+            _ if creating.clone().next().is_none() => field(slot, path),
+            Per::Document if creating.all(Write::is_guarded) => cond(
+                slot,
+                |slot| self.stale(slot, ""),
+                |slot| field(slot, path),
+                |slot| self.created_fields(slot, path, tree),
+            ),
+            _ => self.created_fields(slot, path, tree),
+        }
+    }
+
+    fn created_fields(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+        slot.nested(|w| {
+            for (name, child) in tree.children() {
+                let below = format!("{path}.{name}");
+                match child {
+                    Child::Inner(tree) => self.created(w.slot(name), &below, tree),
+                    Child::Leaf(_) => self.child(w.slot(name), &below, child),
+                }
+            }
+        });
+    }
+
+    /// The path runs through a scalar or an array: nothing happens if nothing would be created, else the
+    /// statement fails as it does for the operator (PathNotViable).
+    fn blocked(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+        let mut creating = tree.creating();
+        let fail =
+            |slot: Slot<'_>| failure(slot, &format!("cannot write inside field '{path}', which is of type "), path);
+        if !creating.clone().all(Write::is_guarded) {
+            return fail(slot);
+        }
         cond(
-            w.slot("$replaceWith"),
-            |slot| guard.stale(slot),
-            |slot| slot.string("$$ROOT"),
-            |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
-        );
-    })
-}
-
-/// The value of the field at `path` after the write.
-fn write_child(slot: Slot<'_>, path: &str, child: Child<'_>, shared: Option<&Guard>) {
-    match child {
-        Child::Leaf(Write { change, guard: None, .. }) => write_change(slot, path, *change),
-        Child::Leaf(Write { change, guard: Some(guard), .. }) => {
-            cond(slot, |slot| guard.stale(slot), |slot| field(slot, path), |slot| write_change(slot, path, *change))
-        }
-        Child::Inner(tree) => write_inner(slot, path, tree, shared),
-    }
-}
-
-fn write_change(slot: Slot<'_>, path: &str, change: Change<'_>) {
-    match change {
-        Change::Set(value) => match value.kind {
-            Kind::String | Kind::Document | Kind::Array => slot.nested(|w| w.value("$literal", value)),
-            _ => slot.value(value),
-        },
-        Change::Unset => slot.string("$$REMOVE"),
-        Change::Now => slot.string("$$NOW"),
-        Change::Add(amount) => write_add(slot, path, amount),
-    }
-}
-
-/// A document some of whose fields are written.
-fn write_inner(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
-    slot.nested(|w| {
-        w.nested("$switch", |w| {
-            w.array("branches", |a| {
-                a.nested(|w| {
-                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "object"));
-                    let children: Vec<_> = tree.children().collect();
-                    set_fields(w.slot("then"), path, &children, shared);
-                });
-                a.nested(|w| {
-                    w.nested("case", |w| has_type(w, |slot| field(slot, path), "missing"));
-                    created(w.slot("then"), path, tree, shared);
-                });
-            });
-            blocked(w.slot("default"), path, tree);
-        });
-    });
-}
-
-/// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
-fn set_fields(slot: Slot<'_>, path: &str, children: &[(&str, Child<'_>)], shared: Option<&Guard>) {
-    let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
-    slot.nested(|w| {
-        w.nested("$setField", |w| {
-            w.string("field", name);
-            set_fields(w.slot("input"), path, before, shared);
-            write_child(w.slot("value"), &format!("{path}.{name}"), *child, shared);
-        });
-    });
-}
-
-/// The document that did not exist. With a stamp for each field it is made even if all that would create it
-/// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
-/// document around its field. With one stamp for all, a stale write leaves nothing.
-fn created(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
-    let mut creating = tree.creating();
-    match shared {
-        _ if creating.clone().next().is_none() => field(slot, path),
-        Some(guard) if creating.all(|guard| guard.is_some()) => cond(
             slot,
-            |slot| guard.stale(slot),
+            |slot| {
+                slot.nested(|w| {
+                    w.array("$and", |a| creating.by_ref().for_each(|write| self.stale(a.slot(), write.path)));
+                });
+            },
             |slot| field(slot, path),
-            |slot| write_created(slot, path, tree, shared),
-        ),
-        _ => write_created(slot, path, tree, shared),
+            fail,
+        );
     }
 }
 
-fn write_created(slot: Slot<'_>, path: &str, tree: Tree<'_>, shared: Option<&Guard>) {
-    slot.nested(|w| {
-        for (name, child) in tree.children() {
-            let below = format!("{path}.{name}");
-            match child {
-                Child::Inner(tree) => created(w.slot(name), &below, tree, shared),
-                Child::Leaf(_) => write_child(w.slot(name), &below, child, shared),
-            }
-        }
-    });
-}
-
-/// The path runs through a scalar or an array: nothing happens if nothing would be created, else the
-/// statement fails as it does for the operator (PathNotViable).
-fn blocked(slot: Slot<'_>, path: &str, tree: Tree<'_>) {
-    let mut creating = tree.creating();
-    let fail = |slot: Slot<'_>| failure(slot, &format!("cannot write inside field '{path}', which is of type "), path);
-    if creating.clone().any(|guard| guard.is_none()) {
-        return fail(slot);
+/// What a field is given, and whether that must be marked as a literal, because it could be an expression.
+fn value_after(put: Put<'_>) -> (Value<'_>, bool) {
+    const REMOVE: Value<'static> = Value { kind: Kind::String, bytes: b"\x09\0\0\0$$REMOVE\0" };
+    const NOW: Value<'static> = Value { kind: Kind::String, bytes: b"\x06\0\0\0$$NOW\0" };
+    match put {
+        Put::Value(value) => (value, matches!(value.kind, Kind::String | Kind::Document | Kind::Array)),
+        Put::Nothing => (REMOVE, false),
+        Put::Now => (NOW, false),
     }
-    cond(
-        slot,
-        |slot| {
-            slot.nested(|w| {
-                w.array("$and", |a| creating.by_ref().flatten().for_each(|guard| guard.stale(a.slot())));
-            });
-        },
-        |slot| field(slot, path),
-        fail,
-    );
 }
 
 /// What `$inc` does: a missing field becomes the amount, a field that is no number fails the statement, and

@@ -1,6 +1,7 @@
 //! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
 
 use super::super::read_path;
+use super::pipeline::Forms;
 use crate::document::{Kind, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};
 
@@ -15,6 +16,7 @@ pub struct Timestamps {
     pub(super) per: Per,
     pub(super) missing: Missing,
     pub(super) hide: bool,
+    pub(super) forms: Forms,
 }
 
 #[derive(Debug, Clone)]
@@ -75,12 +77,15 @@ impl Timestamps {
         let store = store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned());
         let (source, fields) = (source?, fields?);
         refuse_own_fields(reader, &source, &fields, &store)?;
+        let stamp_type = stamp_type.map_or(StampType::Date, |word| word.value);
+        let per = per.map_or(Per::Field, |word| word.value);
         Some(Self {
+            forms: Forms::new(&store, per, stamp_type),
             source,
-            stamp_type: stamp_type.map_or(StampType::Date, |word| word.value),
+            stamp_type,
             fields,
             store,
-            per: per.map_or(Per::Field, |word| word.value),
+            per,
             missing: missing.map_or(Missing::Reject, |word| word.value),
             hide: hide.is_some_and(|flag| flag.value),
         })
@@ -114,6 +119,15 @@ impl StampType {
             // mongod puts its own time in the place of Timestamp(0, 0).
             (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(|_| value.into()),
             _ => None,
+        }
+    }
+
+    /// The stamp of these 64 bits.
+    pub(super) fn of_bits(self, bits: i64) -> OwnedValue {
+        match self {
+            Self::Date => OwnedValue::date(bits),
+            Self::Long => OwnedValue::int64(bits),
+            Self::Timestamp => OwnedValue::timestamp((bits >> 32) as u32, bits as u32),
         }
     }
 

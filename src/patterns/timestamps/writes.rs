@@ -5,17 +5,24 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::super::Rejection;
-use super::pipeline::Guard;
 use crate::document::{Value, Writer};
 
 /// What a write does to one path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'v> {
-    Set(Value<'v>),
-    Unset,
+    Put(Put<'v>),
+    /// The same, unless the path's stamp is newer.
+    GuardedPut(Put<'v>),
+    Add(Value<'v>),
+}
+
+/// What is at a path afterwards, whatever is there before.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Put<'v> {
+    Value(Value<'v>),
+    Nothing,
     /// The server's clock.
     Now,
-    Add(Value<'v>),
 }
 
 /// A change of one path.
@@ -23,8 +30,12 @@ pub(super) enum Change<'v> {
 pub(super) struct Write<'v> {
     pub(super) path: &'v str,
     pub(super) change: Change<'v>,
-    /// What decides whether it is stale; a free path has none.
-    pub(super) guard: Option<&'v Guard>,
+}
+
+impl Write<'_> {
+    pub(super) fn is_guarded(&self) -> bool {
+        matches!(self.change, Change::GuardedPut(_))
+    }
 }
 
 /// Writes to distinct paths, none of them inside another; sorted.
@@ -105,16 +116,17 @@ impl<'w> Tree<'w> {
         self.writes.len()
     }
 
-    /// What guards each write that would create its path.
-    pub(super) fn creating(self) -> impl Iterator<Item = Option<&'w Guard>> + Clone {
-        self.writes.iter().filter(|write| !matches!(write.change, Change::Unset)).map(|write| write.guard)
+    /// The writes that would create their paths.
+    pub(super) fn creating(self) -> impl Iterator<Item = &'w Write<'w>> + Clone {
+        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::GuardedPut(Put::Nothing));
+        self.writes.iter().filter(move |write| !unset(write.change))
     }
 
-    /// Writes the values that are set as plain nested documents.
+    /// Writes the values that are put as plain nested documents.
     pub(super) fn write_values(self, w: &mut Writer<'_>) {
         for (name, child) in self.children() {
             match child {
-                Child::Leaf(Write { change: Change::Set(value), .. }) => w.value(name, *value),
+                Child::Leaf(Write { change: Change::Put(Put::Value(value)), .. }) => w.value(name, *value),
                 Child::Leaf(_) => {}
                 Child::Inner(tree) => w.nested(name, |w| tree.write_values(w)),
             }
@@ -130,7 +142,7 @@ mod tests {
     fn written(paths: &[&str]) -> Result<bson::Document, String> {
         let one = document(|w| w.int32("v", 1));
         let value = Document::parse(&one).unwrap().get("v").unwrap();
-        let write = |path: &&'static str| Write { path, change: Change::Set(value), guard: None };
+        let write = |path: &&'static str| Write { path, change: Change::Put(Put::Value(value)) };
         let paths: Vec<&'static str> =
             paths.iter().map(|path| &*Box::leak((*path).to_owned().into_boxed_str())).collect();
         let writes = Writes::new(paths.iter().map(write)).map_err(|rejection| rejection.reason)?;
