@@ -1,5 +1,7 @@
 //! Statements back into messages: the whole command, or a part of it.
 
+use smallvec::SmallVec;
+
 use super::Command;
 use super::batch::{Batch, Form};
 use super::statement::Statement;
@@ -65,7 +67,8 @@ impl<'a> Batch<'a> {
     where
         'a: 'p,
     {
-        let parts: Vec<_> = statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+        let parts: SmallVec<[_; 4]> =
+            statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
         self.write(command, &parts, Extent::Whole)
     }
 

@@ -1,7 +1,7 @@
 //! A command's reply: what docward reads of it, and the ones it writes itself.
 
 use super::{CommandError, code, parse_document};
-use crate::document::{Document, Value, Writer};
+use crate::document::{Document, Element, Value, Writer};
 use crate::wire::header::OpCode;
 use crate::wire::op_msg::{self, Message};
 use crate::wire::{Header, op_query};
@@ -11,6 +11,36 @@ use crate::wire::{Header, op_query};
 pub struct Reply<'a> {
     pub message: Message<'a>,
     pub body: Document<'a>,
+    fields: Fields<'a>,
+}
+
+/// What nearly every reply is asked for: one walk finds it all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fields<'a> {
+    ok: Option<Value<'a>>,
+    n: Option<Value<'a>>,
+    modified: Option<Value<'a>>,
+    upserted: Option<Value<'a>>,
+    write_errors: Option<Value<'a>>,
+    cursor: Option<Value<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(body: Document<'a>) -> Self {
+        let mut fields = Self::default();
+        for Element { key, value } in body.elements() {
+            match key {
+                b"cursor" => fields.cursor = Some(value),
+                b"n" => fields.n = Some(value),
+                b"nModified" => fields.modified = Some(value),
+                b"ok" => fields.ok = Some(value),
+                b"upserted" => fields.upserted = Some(value),
+                b"writeErrors" => fields.write_errors = Some(value),
+                _ => {}
+            }
+        }
+        fields
+    }
 }
 
 impl<'a> Reply<'a> {
@@ -19,16 +49,40 @@ impl<'a> Reply<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         let message = Message::parse(frame)?;
         let body = parse_document(message.body, "the server's reply")?;
-        Ok(Self { message, body })
+        Ok(Self { message, body, fields: Fields::read(body) })
     }
 
     pub fn is_ok(&self) -> bool {
-        self.body.get("ok").and_then(Value::as_flag) == Some(true)
+        self.fields.ok.and_then(Value::as_flag) == Some(true)
     }
 
-    /// A count such as `n`; 0 when the server left it out.
+    /// `n`: the documents that statements found, inserted or deleted; 0 when the server left it out.
+    pub fn n(&self) -> i64 {
+        self.fields.n.and_then(Value::as_integer).unwrap_or(0)
+    }
+
+    /// `nModified`; 0 when the server left it out.
+    pub fn modified(&self) -> i64 {
+        self.fields.modified.and_then(Value::as_integer).unwrap_or(0)
+    }
+
+    /// Another count; 0 when the server left it out.
     pub fn count(&self, field: &str) -> i64 {
         self.body.get(field).and_then(Value::as_integer).unwrap_or(0)
+    }
+
+    /// `upserted`: an array as the document it is encoded as.
+    pub fn upserted(&self) -> Document<'a> {
+        self.fields.upserted.and_then(Value::as_array).unwrap_or(Document::EMPTY)
+    }
+
+    /// `writeErrors`, likewise.
+    pub fn write_errors(&self) -> Document<'a> {
+        self.fields.write_errors.and_then(Value::as_array).unwrap_or(Document::EMPTY)
+    }
+
+    pub fn cursor(&self) -> Option<Document<'a>> {
+        self.fields.cursor?.as_document()
     }
 
     /// The same reply with another body, for the client's request.

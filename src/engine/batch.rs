@@ -164,8 +164,12 @@ impl<'f> BatchJob<'f> {
         }
         if self.runs.is_none() {
             self.refuse_oversized(observations);
+            let plain = self.is_plain();
+            if plain && !self.may_be_too_long() {
+                return self.forward();
+            }
             let runs = self.cut(self.plan_runs(), false);
-            if self.is_one_command(&runs) {
+            if plain && runs.len() <= 1 {
                 return self.forward();
             }
             self.runs = Some(self.cut(runs, true));
@@ -210,13 +214,12 @@ impl<'f> BatchJob<'f> {
             || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
-    /// Nothing is to be done with the reply, so that the batch can go as the command it came as.
-    fn is_one_command(&self, runs: &VecDeque<Run>) -> bool {
+    /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
+    fn is_plain(&self) -> bool {
         let plain = |judged: &Judged<'_, '_>| {
             judged.refused.is_none() && judged.on_no_match.is_none() && judged.procedure.is_none()
         };
-        runs.len() <= 1
-            && self.judged.iter().all(plain)
+        self.judged.iter().all(plain)
             && (0..self.judged.len()).all(|index| self.optimistic_rules(index).next().is_none())
     }
 
@@ -232,12 +235,12 @@ impl<'f> BatchJob<'f> {
     }
 
     fn send_run(&mut self, observations: &mut Observations) -> Step {
-        let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return self.conclude() };
-        let (statements, mut numbers) = (run.statements.clone(), run.next_numbers.clone());
+        let Some(run) = self.runs.as_ref().and_then(VecDeque::front) else { return self.conclude() };
+        let mut numbers = run.next_numbers.clone();
         let mut optimistic = false;
         // Each attempt puts its numbers into the statements as they were without any.
-        let mut numbered = Vec::with_capacity(statements.len());
-        for index in statements {
+        let mut numbered = Vec::with_capacity(run.statements.len());
+        for index in run.statements.iter().copied() {
             let Some(judged) = self.judged.get(index) else { continue };
             let mut statement = Cow::Borrowed(&judged.statement);
             for rule in self.optimistic_rules(index) {

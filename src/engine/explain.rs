@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::Session;
 use super::judge::{asks_for_users, bench, judge_batch};
 use super::plan::{Plan, Refuse, Step, reject_command, unreadable, with_fields, write_with_fields};
-use crate::command::{Batch, Command, Form, classify, refuse_duplicates};
+use crate::command::{Batch, Command, Form, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PLACE: &str = "the explained command";
@@ -16,14 +16,14 @@ impl<'f> Plan<'f> {
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
         let Some(namespace) = inner.collection() else { return Ok(forward) };
-        if session.users.is_none() && asks_for_users(self.rules, namespace) {
+        let bench = bench(self.rules, namespace, session);
+        if asks_for_users(&bench, session) {
             return Ok(self.ask_for_users(command));
         }
-        let bench = bench(self.rules, namespace, session);
         if bench.is_empty() {
             return Ok(forward);
         }
-        let class = classify(inner.name.as_bytes());
+        let class = inner.class;
         let changes = match self.judge_whole(&inner, class, &bench) {
             ControlFlow::Continue(changes) => changes,
             ControlFlow::Break(step) => return Ok(step),
@@ -32,7 +32,7 @@ impl<'f> Plan<'f> {
             Some(form) => {
                 let mut batch = Batch::read(&inner, form).map_err(unreadable)?;
                 batch.body_changes = changes;
-                let judged = judge_batch(&batch, &[bench], self.now, &mut self.observations);
+                let judged = judge_batch(&mut batch, &[bench], self.now, &mut self.observations);
                 if let Some((refused, judged)) =
                     judged.iter().find_map(|j| j.refused.as_ref().map(|refused| (refused, j)))
                 {

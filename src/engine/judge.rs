@@ -74,10 +74,9 @@ pub(super) fn bench<'r>(rules: &'r RuleSet, namespace: Namespace<'_>, session: &
     found.iter().map(|rule| (rule, stance(rule, session))).collect()
 }
 
-/// Whether the stance of a rule cannot be told before the client's users are known.
-pub(super) fn asks_for_users(rules: &RuleSet, namespace: Namespace<'_>) -> bool {
-    let found = rules.rules_for(namespace.database, namespace.collection);
-    found.is_some_and(|found| found.iter().any(|rule| !rule.except.users.is_empty()))
+/// Whether the stance of a rule cannot be told, because the client's users are not known yet.
+pub(super) fn asks_for_users(bench: &Bench<'_>, session: &Session) -> bool {
+    session.users.is_none() && bench.iter().any(|(rule, _)| !rule.except.users.is_empty())
 }
 
 /// How far a rule goes with a client.
@@ -90,31 +89,32 @@ pub(super) fn stance(rule: &Rule, session: &Session) -> Stance {
     }
 }
 
-/// Judges every statement of a batch.
+/// Judges every statement of a batch, which has none afterwards.
 pub(super) fn judge_batch<'r, 'a>(
-    batch: &Batch<'a>,
+    batch: &mut Batch<'a>,
     benches: &[Bench<'r>],
     now: Now,
     observations: &mut Observations,
 ) -> Vec<Judged<'r, 'a>> {
     let none = Bench::new();
-    let judge = |statement: &Statement<'a>| {
+    let statements = std::mem::take(&mut batch.statements);
+    let judge = |statement: Statement<'a>| {
         let bench = benches.get(statement.namespace).unwrap_or(&none);
-        let namespace = batch.namespace(statement);
+        let namespace = batch.namespace(&statement);
         let context = Context { now: now.milliseconds, comment: batch.comment, namespace };
         judge_statement(statement, bench, &context, observations)
     };
-    batch.statements.iter().map(judge).collect()
+    statements.into_iter().map(judge).collect()
 }
 
 fn judge_statement<'r, 'a>(
-    statement: &Statement<'a>,
+    statement: Statement<'a>,
     bench: &Bench<'r>,
     context: &Context<'_>,
     observations: &mut Observations,
 ) -> Judged<'r, 'a> {
     let mut judged = Judged {
-        statement: statement.clone(),
+        statement,
         refused: None,
         changed_by: None,
         on_no_match: None,

@@ -48,15 +48,14 @@ impl Tally {
     /// them are left out: those are tried again.
     pub(super) fn add(&mut self, reply: &Reply<'_>, form: Form, statements: &[usize]) {
         self.note_reply(reply);
-        self.n += reply.count("n");
-        self.modified += reply.count("nModified");
+        self.n += reply.n();
+        self.modified += reply.modified();
         if form == Form::BulkWrite {
             for (total, name) in self.bulk_counts.iter_mut().zip(BULK_COUNTS) {
                 *total += reply.count(name);
             }
         }
-        let upserted = reply.body.get("upserted").and_then(Value::as_array).unwrap_or(Document::EMPTY);
-        for entry in upserted.values().filter_map(Value::as_document) {
+        for entry in reply.upserted().values().filter_map(Value::as_document) {
             let index = place(entry, "index").and_then(|place| statements.get(place));
             if let (Some(index), Some(id)) = (index, entry.get("_id")) {
                 self.result_length += id.bytes.len() + ENTRY_LENGTH;
@@ -251,7 +250,7 @@ impl Tally {
 pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Document<'r>)> {
     let (list, key) = match form {
         Form::BulkWrite => (first_batch(reply), "idx"),
-        _ => (reply.body.get("writeErrors").and_then(Value::as_array).unwrap_or(Document::EMPTY), "index"),
+        _ => (reply.write_errors(), "index"),
     };
     let entries = list.values().filter_map(Value::as_document);
     let errors = entries.filter(|entry| form != Form::BulkWrite || is_error(*entry));
@@ -268,7 +267,7 @@ pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
             let last = reply.body.get("lastErrorObject").and_then(Value::as_document);
             last.and_then(|last| last.get("n")).and_then(Value::as_integer).unwrap_or(0)
         }
-        _ => reply.count("n"),
+        _ => reply.n(),
     }
 }
 
@@ -282,8 +281,7 @@ pub(super) fn is_duplicate_of_filter(error: Document<'_>, filter: Document<'_>) 
 
 /// The id of a bulkWrite's result cursor that has more to tell.
 pub(super) fn open_cursor(reply: &Reply<'_>) -> Option<i64> {
-    let cursor = reply.body.get("cursor")?.as_document()?;
-    cursor.get("id")?.as_integer().filter(|id| *id != 0)
+    reply.cursor()?.get("id")?.as_integer().filter(|id| *id != 0)
 }
 
 /// Asks for more of a bulkWrite's results.
@@ -316,7 +314,7 @@ fn transaction_field(command: &Command<'_>, key: &[u8]) -> bool {
 pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
     let first = Reply::parse(first).ok()?;
     let more = Reply::parse(more).ok().filter(Reply::is_ok)?;
-    let next = more.body.get("cursor")?.as_document()?;
+    let next = more.cursor()?;
     let batch = next.get("nextBatch")?.as_array()?;
     let id = next.get("id")?;
     Some(first.with_body(first.message.header.response_to, |w| {
@@ -334,8 +332,7 @@ pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
-    let cursor = reply.body.get("cursor").and_then(Value::as_document);
-    cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
+    reply.cursor().and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
 }
 
 /// Writes an error's fields; true when only what a program needs is written, because `budget` is used up.

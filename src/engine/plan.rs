@@ -15,7 +15,7 @@ use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
-use crate::command::{Batch, Class, Command, Form, Namespace, classify, code, error_reply};
+use crate::command::{Batch, Class, Command, Form, Namespace, code, error_reply};
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
@@ -161,7 +161,7 @@ impl<'f> Plan<'f> {
     fn decide(&mut self, session: &mut Session) -> Result<Step, Refuse> {
         let command = Command::parse(self.frame).map_err(unreadable)?;
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
-        let class = classify(command.name.as_bytes());
+        let class = command.class;
         if let Some(form) = Form::of(class) {
             return self.write(command, class, form, session);
         }
@@ -190,15 +190,15 @@ impl<'f> Plan<'f> {
     /// A write command: its statements are judged, and what is left of them is carried out.
     fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, Refuse> {
         let mut batch = Batch::read(&command, form).map_err(unreadable)?;
-        if session.users.is_none() && batch.namespaces.iter().any(|ns| asks_for_users(self.rules, *ns)) {
-            return Ok(self.ask_for_users(&command));
-        }
         let mut targets = Vec::new();
         let mut benches = SmallVec::<[Bench<'f>; 1]>::new();
         for namespace in &batch.namespaces {
             let (bucket, bench) = self.benches(*namespace, session);
             targets.extend(bucket);
             benches.push(bench);
+        }
+        if benches.iter().any(|bench| asks_for_users(bench, session)) {
+            return Ok(self.ask_for_users(&command));
         }
         let step = self.unanalysed(&command, targets, BUCKET_WRITE, session)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
@@ -213,7 +213,7 @@ impl<'f> Plan<'f> {
                 ControlFlow::Break(step) => return Ok(step),
             }
         }
-        let judged = judge_batch(&batch, &benches, self.now, &mut self.observations);
+        let judged = judge_batch(&mut batch, &benches, self.now, &mut self.observations);
         let mut job = Box::new(BatchJob::new(command, batch, judged, session.own));
         let step = job.next(Input::Start, &mut self.observations);
         session.own = job.own_session();
@@ -236,10 +236,10 @@ impl<'f> Plan<'f> {
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };
-        if session.users.is_none() && asks_for_users(self.rules, namespace) {
+        let bench = bench(self.rules, namespace, session);
+        if asks_for_users(&bench, session) {
             return Ok(self.ask_for_users(command));
         }
-        let bench = bench(self.rules, namespace, session);
         Ok(match self.judge_whole(command, class, &bench) {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },

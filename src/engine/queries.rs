@@ -10,7 +10,7 @@ use super::Triage;
 use super::explain::explained;
 use super::observation::{Observation, Observations, Said};
 use super::plan::{Step, with_fields};
-use crate::command::{Class, Command, Namespace, classify, code, error_reply, input_collections, output_targets};
+use crate::command::{Class, Command, Namespace, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
 use crate::patterns::{Rejection, RuleSet, reads};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
@@ -113,12 +113,12 @@ fn objection(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
         "listIndexes" | "collStats" | "collstats" => return unnamed(command.collection(), rules),
         _ => {}
     }
-    match classify(command.name.as_bytes()) {
+    match command.class {
         Class::Find | Class::Count | Class::Distinct => unnamed(command.collection(), rules),
         Class::Aggregate => aggregation(command, rules),
         // Only one level: the server explains no explain.
         Class::Explain => match explained(command) {
-            Ok(Some(inner)) if classify(inner.name.as_bytes()) != Class::Explain => objection(&inner, rules),
+            Ok(Some(inner)) if inner.class != Class::Explain => objection(&inner, rules),
             _ => Some("explains what is no read".to_owned()),
         },
         _ => Some("is no read, and the query listener only takes reads".to_owned()),

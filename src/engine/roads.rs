@@ -48,10 +48,11 @@ impl<'f> Plan<'f> {
                 return Ok(step);
             };
             let namespace = Namespace { database: &database, collection: &collection };
-            if session.users.is_none() && asks_for_users(self.rules, namespace) {
+            let bench = bench(self.rules, namespace, session);
+            if asks_for_users(&bench, session) {
                 return Ok(self.ask_for_users(command));
             }
-            for (rule, stance) in bench(self.rules, namespace, session) {
+            for (rule, stance) in bench {
                 let rejection = Rejection::new(
                     format!("no rule can analyse what it writes ({what} the guarded collection)"),
                     "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",

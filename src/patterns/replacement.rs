@@ -154,7 +154,7 @@ impl Replacement {
             Lookup::Missing => NONE,
             Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
         };
-        let stored = with_version(document, guard, &next_version(guard, version)?)?;
+        let stored = edit::set(document, guard, next_version(guard, version)?.as_value());
         let filter = narrowed(update.filter.as_document(), guard.as_str(), |w, field| w.value(field, version));
         Ok(self.conditional(update, filter, stored, version))
     }

@@ -85,7 +85,9 @@ impl BatchJob<'_> {
     /// more results than one reply takes.
     pub(super) fn cut(&self, runs: VecDeque<Run>, merged: bool) -> VecDeque<Run> {
         let long = self.may_be_too_long();
-        if !long && (!merged || self.batch.form == Form::FindAndModify) {
+        let merged = merged && self.batch.form != Form::FindAndModify;
+        let brought = || (0..self.judged.len()).map(|index| self.result_length(index)).sum::<usize>();
+        if !long && (!merged || brought() <= MAX_RUN_RESULT_LENGTH) {
             return runs;
         }
         let room = if long { self.room() } else { 0 };
