@@ -68,6 +68,7 @@ fn check_looks_at_what_the_file_names() {
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{configuration}: {shown}");
         assert!(shown.contains(words), "{configuration}: {shown}");
+        assert_eq!(shown.contains("are fine"), code == 0, "{configuration}: {shown}");
     }
     let (_folder, path) = folder("listn: x\nrules: [bad.yaml]\n");
     let output = docward(&["check", "--config", &path, "--format", "json"]);

@@ -6,11 +6,13 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::process::Command;
 
 use bson::{Document, doc};
 use support::certificates::Authority;
 use support::mongod::{Kind, Mongod};
 use support::names::{Record, serve};
+use support::process::repository;
 use support::proxy::{Builder, Docward};
 
 /// The targets are addresses, which every system resolves; the specification wants them to be of the name's
@@ -65,4 +67,19 @@ fn names_that_lead_nowhere_are_said_at_start() {
     }
     let log = before("", "127.0.0.1:9".parse().unwrap()).try_start().map(|_| ()).unwrap_err();
     assert!(log.contains("the name servers cannot be asked"), "{log}");
+}
+
+/// By 64 a service manager sees that starting again would not help.
+#[test]
+fn a_name_server_that_is_away_is_no_mistake_of_the_configuration() {
+    let code = |subcommand: &[&str], resolver: SocketAddr| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+        command.args(subcommand).args(["--upstream", &format!("mongodb+srv://{NAME}/")]);
+        command.args(["--resolver", &resolver.to_string()]).output().unwrap().status.code()
+    };
+    let (nobody, empty) = ("127.0.0.1:9".parse().unwrap(), serve(vec![]));
+    assert_eq!((code(&["serve"], nobody), code(&["serve"], empty)), (Some(1), Some(64)));
+    let rules = repository("rules/copies.yaml");
+    let repair = ["repair", "--rule", "friends-names", "--rules", rules.to_str().unwrap()];
+    assert_eq!((code(&repair, nobody), code(&repair, empty)), (Some(1), Some(64)));
 }

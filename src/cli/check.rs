@@ -125,7 +125,9 @@ impl Findings {
         if with_coverage {
             print!("{}", coverage::text(rules));
         }
-        println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
+        if !self.failed {
+            println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
+        }
     }
 
     /// The diagnostics, or what `covering` covers if there is nothing wrong.

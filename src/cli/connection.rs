@@ -1,6 +1,5 @@
 //! The flags of every subcommand that works on a deployment by rules, and the way each of them starts.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +9,12 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
-use super::{EXIT_USAGE, fail, load_rules, values};
+use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::patterns::{Rule, RuleSet};
+use crate::proxy::UpstreamError;
 use crate::rules::{Report, RuleId};
 use crate::service::MongoService;
+use crate::service::connection::ConnectionError;
 
 /// As typed.
 #[derive(Debug, Clone, Args)]
@@ -54,7 +55,7 @@ impl Connection {
     pub(super) fn run(self, work: impl AsyncFnOnce(Arc<RuleSet>, MongoService) -> ExitCode) -> ExitCode {
         start(self.settings(), Builder::new_current_thread(), async |settings, rules| match settings.connect().await {
             Ok(service) => work(rules, service).await,
-            Err(error) => fail(&format!("{error:#}"), EXIT_USAGE),
+            Err(error) => fail(&format!("{error:#}"), exit_code(&error)),
         })
     }
 
@@ -77,6 +78,15 @@ impl Connection {
     }
 }
 
+/// What a process ends with whose connection strings cannot be used: another code when it may be started again unchanged.
+pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
+    let connection = match error.downcast_ref() {
+        Some(UpstreamError::Connection(error)) => Some(error),
+        _ => error.downcast_ref::<ConnectionError>(),
+    };
+    if connection.is_some_and(ConnectionError::may_pass) { 1 } else { EXIT_USAGE }
+}
+
 /// Loads the rules that `settings` name, and runs `work` on `runtime`; what is wrong is printed.
 pub(super) fn start(
     settings: Result<ConfigFile, Report>,
@@ -86,7 +96,7 @@ pub(super) fn start(
     let settings = match settings {
         Ok(settings) => settings,
         Err(report) => {
-            eprint!("{}", report.render(std::io::stderr().is_terminal()));
+            logging::show(&report);
             return ExitCode::from(EXIT_USAGE);
         }
     };

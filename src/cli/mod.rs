@@ -9,6 +9,7 @@ mod difference;
 mod explain;
 mod health;
 mod listening;
+mod logging;
 mod man;
 mod onlookers;
 mod record;
@@ -22,16 +23,12 @@ mod traffic;
 mod values;
 mod words;
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::patterns::{RuleSet, SCHEMA};
 
@@ -99,7 +96,7 @@ impl Arguments {
         let Self { log_format, command } = self;
         // The configuration file of serve may say how to log.
         if !matches!(command, Command::Serve(_)) {
-            start_logging(log_format.unwrap_or_default());
+            logging::start(log_format.unwrap_or_default());
         }
         match command {
             Command::Serve(arguments) => serve::run(*arguments, log_format),
@@ -119,24 +116,6 @@ impl Arguments {
     }
 }
 
-/// Logs to stderr; stdout belongs to what a command prints.
-fn start_logging(format: LogFormat) {
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    let logs = tracing_subscriber::registry().with(log_filter());
-    match format {
-        LogFormat::Text => logs.with(lines).init(),
-        LogFormat::Json => logs.with(lines.json().flatten_event(true)).init(),
-    }
-}
-
-/// What RUST_LOG says of levels and modules: `warn`, `info,docward::proxy=debug`. docward has no spans, which are all
-/// that `EnvFilter` knows beyond that, with the help of regular expressions.
-fn log_filter() -> Targets {
-    let chosen = std::env::var("RUST_LOG").ok().and_then(|directives| directives.parse().ok());
-    chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
-}
-
 /// To stdout. A reader that has seen enough, as `head` does, is no error.
 fn print(text: &[u8]) -> ExitCode {
     match std::io::stdout().lock().write_all(text) {
@@ -146,7 +125,7 @@ fn print(text: &[u8]) -> ExitCode {
 }
 
 fn fail(message: &str, code: u8) -> ExitCode {
-    eprintln!("docward: {message}");
+    logging::complain(&format!("docward: {message}\n"));
     ExitCode::from(code)
 }
 
@@ -158,16 +137,15 @@ fn load_rules(paths: &[PathBuf]) -> Result<Arc<RuleSet>, ExitCode> {
     if paths.is_empty() {
         return Ok(Arc::default());
     }
-    let coloured = std::io::stderr().is_terminal();
     match RuleSet::load(paths) {
         Ok(rules) => {
             if !rules.warnings().is_empty() {
-                eprint!("{}", rules.warnings().render(coloured));
+                logging::show(rules.warnings());
             }
             Ok(Arc::new(rules))
         }
         Err(report) => {
-            eprint!("{}", report.render(coloured));
+            logging::show(&report);
             Err(ExitCode::from(EXIT_USAGE))
         }
     }

@@ -18,12 +18,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
-use super::connection::{Connection, start};
+use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
 use super::onlookers::Onlookers;
 use super::reload::{Certificates, Part, Reload, Rules};
 use super::values::{self, AdminAddress};
-use super::{EXIT_USAGE, LogFormat, fail, start_logging};
+use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
@@ -35,6 +35,8 @@ use crate::service::{MongoService, copies};
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
 /// What drivers' own timeouts leave room for, and what service managers wait before they kill.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a service manager is to wait beyond the drain: the last spans and lines of the log.
+const END_AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// As typed.
 #[derive(Debug, Args)]
@@ -103,12 +105,12 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let connection = arguments.connection.clone();
     let settings = settings(arguments);
     let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
-    start_logging(log_format.or(said).unwrap_or_default());
+    logging::start(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
         let (onlookers, (config, service)) = match configured.await {
             Ok(configured) => configured,
-            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+            Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
         if let Err(refused) = check_access(&service, &rules).await {
             return fail(&refused, EXIT_USAGE);
@@ -268,11 +270,12 @@ async fn serve(
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let onlookers = onlookers.prepare(&mut config)?;
+    let drain_timeout = config.drain_timeout;
     let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
     let observer = proxy.observer();
     let onlookers = onlookers.look_at(&observer, reload.status())?;
     announce(&proxy, onlookers.address())?;
-    tell_manager(NotifyState::Ready);
+    tell_manager(&[NotifyState::Ready]);
     let reports = async {
         while asked.recv().await.is_some() {
             observer.log();
@@ -285,7 +288,9 @@ async fn serve(
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
         }
-        tell_manager(NotifyState::Stopping);
+        // systemd's own patience (TimeoutStopSec) need not be known then.
+        let patience = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
+        tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(patience)]);
     };
     // Another process goes on with the copies at once, while connections here still drain.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
@@ -308,8 +313,8 @@ fn passed_sockets() -> Result<Vec<TcpListener>> {
 }
 
 /// systemd, or another service manager that speaks its protocol (`NOTIFY_SOCKET`); without one nobody is told.
-fn tell_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
     }
 }

@@ -263,7 +263,11 @@ impl<P: Policy> Deployment<P> {
 
     /// Gives a member the place of this socket.
     fn settle(&mut self, member: &Member, socket: TcpListener) -> Result<usize, BindError> {
-        let listen = socket.local_addr().map_err(|error| BindError { address: ([0, 0, 0, 0], 0).into(), error })?;
+        let listen = socket.local_addr().map_err(|error| BindError {
+            address: ([0, 0, 0, 0], 0).into(),
+            error,
+            passed: None,
+        })?;
         let advertise = self.placement.advertise(member);
         let place = self.door.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
         let socket = Arc::new(socket);

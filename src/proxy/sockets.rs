@@ -14,10 +14,21 @@ const BACKLOG: u32 = 4096;
 
 /// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {error}; choose another address with --listen or stop who holds it")]
+#[error("cannot listen on {address}: {error}; {}", self.hint())]
 pub struct BindError {
     pub(super) address: SocketAddr,
     pub(super) error: io::Error,
+    /// A socket of the same port that was passed, which has another address.
+    pub(super) passed: Option<SocketAddr>,
+}
+
+impl BindError {
+    fn hint(&self) -> String {
+        match self.passed {
+            Some(passed) => format!("a socket on {passed} was passed (LISTEN_FDS), and both must say the same address"),
+            None => "choose another address with --listen or stop who holds it".to_owned(),
+        }
+    }
 }
 
 /// Sockets that listen already, until somebody has a use for them.
@@ -54,7 +65,10 @@ impl Passed {
         let is_it = |(_, socket): &(_, TcpListener)| socket.local_addr().is_ok_and(|local| local == address);
         match self.0.iter().position(is_it) {
             Some(at) => Ok(self.0.swap_remove(at).1),
-            None => bind(address).map_err(|error| BindError { address, error }),
+            None => bind(address).map_err(|error| {
+                let passed = self.left().into_iter().find(|passed| passed.port() == address.port());
+                BindError { address, error, passed }
+            }),
         }
     }
 

@@ -22,6 +22,13 @@ pub enum ConnectionError {
     Srv(#[from] srv::SrvError),
 }
 
+impl ConnectionError {
+    /// Whether the connection string may be right all the same: the name servers did not answer.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Srv(srv::SrvError::Lookup(..)))
+    }
+}
+
 /// Options that the driver was built without, and what to do instead.
 const UNSUPPORTED: [(&str, &str); 2] = [
     ("tlsAllowInvalidHostnames", "give the server a certificate for the name that is dialled, or dial the name it has"),

@@ -1,8 +1,11 @@
 //! The systemd units, the Debian package and the image, held against the configurations they run by.
 
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
 
-use super::support::process::PATIENCE;
+use super::support::process::{Guarded, PATIENCE, SOON, poll};
 use super::support::proxy::Docward;
 use super::{assert_is_command, drain_seconds, key, read, repository};
 
@@ -18,11 +21,12 @@ fn the_service_runs_what_there_is_and_gives_it_time_to_drain() {
     let mut words = settings(&unit, "ExecStart")[0].split(' ');
     assert_eq!(words.next(), Some("/usr/bin/docward"));
     assert_is_command(words);
+    assert_is_command(settings(&unit, "ExecReload")[0].strip_prefix("/usr/bin/docward ").unwrap().split(' '));
     let patience: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
     assert!(patience > drain_seconds(&configuration) + 5);
 }
 
-/// What `Type=notify` waits for.
+/// What `Type=notify` waits for, and how long a drain may take.
 #[test]
 fn the_service_manager_is_told_of_the_start_and_the_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,11 +39,56 @@ fn the_service_manager_is_told_of_the_start_and_the_end() {
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     };
     let nobody = "mongodb://127.0.0.1:1/";
-    let mut docward = Docward::before(nobody).environment("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    let docward = Docward::before(nobody).environment("NOTIFY_SOCKET", path.to_str().unwrap());
+    let mut docward = docward.argument("--drain-timeout").argument("50s").start();
     assert_eq!(told(), "READY=1");
     docward.signal("TERM");
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(told(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=60000000");
     assert!(docward.wait().success());
+}
+
+/// Starts `serve` with its stderr in a file that is said to be the journal if `journal`; gives that once `enough` is in it.
+fn logged(arguments: &[&str], journal: bool, enough: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stderr");
+    let file = std::fs::File::create(&path).unwrap();
+    let of = file.metadata().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+    command.arg("serve").args(arguments).env_remove("JOURNAL_STREAM").stdout(Stdio::null()).stderr(file);
+    if journal {
+        command.env("JOURNAL_STREAM", format!("{}:{}", of.dev(), of.ino()));
+    }
+    let _docward = Guarded::spawn(&mut command, folder.path());
+    poll(SOON, || std::fs::read_to_string(&path).ok().filter(|text| text.contains(enough))).unwrap()
+}
+
+#[test]
+fn lines_in_the_journal_have_their_priority_and_no_time() {
+    // There is no other process to take over from, and no folder to wait in for the next one.
+    let fails = ["--listen", "127.0.0.1:0", "--upstream", "mongodb://127.0.0.1:1/", "--hand-over", "/no/such/folder/x"];
+    let line = |arguments: &[&str], journal| {
+        let log = logged(arguments, journal, "take over");
+        log.lines().find(|line| line.contains("take over")).unwrap().to_owned()
+    };
+    let (marked, plain) = (line(&fails, true), line(&fails, false));
+    assert!(marked.starts_with("<3>ERROR docward::"), "{marked}");
+    assert!(plain.starts_with("20") && plain.contains("Z ERROR docward::"), "a time: {plain}");
+    let json = line(&[&fails[..], &["--log-format", "json"]].concat(), true);
+    assert!(json.starts_with("<3>{\"timestamp\":"), "{json}");
+    // What is wrong with rules has several lines.
+    let rules = repository("no/such/rules.yaml");
+    let refused = logged(&["--rules", rules.to_str().unwrap()], true, "1 error");
+    assert!(refused.lines().count() > 1 && refused.lines().all(|line| line.starts_with("<3>")), "{refused}");
+}
+
+#[test]
+fn a_passed_socket_of_another_address_is_named() {
+    let passed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = passed.local_addr().unwrap();
+    let docward =
+        Docward::before("mongodb://127.0.0.1:1/").passing(&passed).listen(&format!("0.0.0.0:{}", address.port()));
+    let log = docward.try_start().map(|_| ()).unwrap_err();
+    assert!(log.contains(&format!("a socket on {address} was passed")), "{log}");
 }
 
 /// A passed socket that no listener wants would hold its port for nobody.
