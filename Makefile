@@ -59,6 +59,10 @@ fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a night
 deb: ## build a Debian package with the service, manual pages and completions
 	@scripts/deb.sh
 
+.PHONY: try-systemd
+try-systemd: ## install and run that package under a live systemd, in a container with Debian 12; needs root
+	@scripts/try-systemd.sh
+
 .PHONY: clean
 clean: ## remove what was built
 	cargo clean

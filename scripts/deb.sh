@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make deb` does: builds the release binary and puts it, with its manual pages, completions, units and examples,
-# into a Debian package, whose path it prints. Installs cargo-deb when it is missing.
+# into a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed when it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,4 +24,4 @@ maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)
 printf 'docward (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' \
     "$version" "$maintainer" "$(date --rfc-email --reference=CHANGELOG.md)" >"$generated/changelog"
 
-cargo deb --locked --no-build
+cargo deb --locked --no-build "$@"
