@@ -16,7 +16,7 @@ pub struct Timestamps {
     pub(super) per: Per,
     pub(super) missing: Missing,
     pub(super) hide: bool,
-    pub(super) forms: Forms,
+    pub(super) forms: Box<Forms>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Timestamps {
         let stamp_type = stamp_type.map_or(StampType::Date, |word| word.value);
         let per = per.map_or(Per::Field, |word| word.value);
         Some(Self {
-            forms: Forms::new(&store, per, stamp_type),
+            forms: Box::new(Forms::new(&store, per, stamp_type)),
             source,
             stamp_type,
             fields,
