@@ -132,6 +132,13 @@ pub struct Elements<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> Elements<'a> {
+    /// The fields to come.
+    pub(super) fn as_bytes(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
 impl<'a> Iterator for Elements<'a> {
     type Item = Element<'a>;
 

@@ -2,7 +2,7 @@
 
 use super::{Document, Path, Value, Writer};
 
-/// `document` with `value` at `path`: in the place of the field that is there, else appended (missing
+/// `document`, which has no field twice, with `value` at `path`: in the place of the field that is there, else appended (missing
 /// parents are created). A parent that is no document is replaced by one; look it up first.
 pub fn set(document: Document<'_>, path: &Path, value: Value<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + path.as_str().len() + value.bytes.len() + 16);
@@ -42,18 +42,19 @@ fn set_at(w: &mut Writer<'_>, document: Document<'_>, path: &str, value: Value<'
             w.nested(name, |w| set_at(w, nested, below, value));
         }
     };
-    let mut written = false;
-    for element in document.elements() {
+    let mut after = document.elements();
+    let all = after.as_bytes();
+    let mut before = 0;
+    while let Some(element) = after.next() {
         if element.key == name.as_bytes() {
+            w.fields(all.get(..before).unwrap_or_default());
             write(w, Some(element.value));
-            written = true;
-        } else {
-            w.element(element);
+            return w.fields(after.as_bytes());
         }
+        before = all.len() - after.as_bytes().len();
     }
-    if !written {
-        write(w, None);
-    }
+    w.fields(all);
+    write(w, None);
 }
 
 #[cfg(test)]

@@ -38,17 +38,25 @@ impl<'b> Writer<'b> {
 
     /// Opens a field; exactly one value follows.
     pub fn slot(&mut self, key: impl AsRef<[u8]>) -> Slot<'_> {
-        self.prefixed_slot("", key)
+        let key = key.as_ref();
+        self.named(key, |out| out.extend_from_slice(key))
     }
 
     /// The same under a name of two parts, without building it elsewhere first.
     pub fn prefixed_slot(&mut self, prefix: &str, key: impl AsRef<[u8]>) -> Slot<'_> {
         let key = key.as_ref();
+        self.named(key, |out| {
+            out.extend_from_slice(prefix.as_bytes());
+            out.extend_from_slice(key);
+        })
+    }
+
+    #[inline(always)]
+    fn named(&mut self, key: &[u8], write_name: impl FnOnce(&mut Vec<u8>)) -> Slot<'_> {
         debug_assert!(!key.contains(&0), "names come from BSON or from checked rules");
         let tag_at = self.out.len();
         self.out.push(Kind::Null as u8);
-        self.out.extend_from_slice(prefix.as_bytes());
-        self.out.extend_from_slice(key);
+        write_name(self.out);
         self.out.push(0);
         Slot { out: self.out, tag_at }
     }
@@ -60,8 +68,12 @@ impl<'b> Writer<'b> {
 
     /// Copies all fields of `document`.
     pub fn elements(&mut self, document: Document<'_>) {
-        let bytes = document.as_bytes();
-        self.out.extend_from_slice(bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default());
+        self.fields(document.elements().as_bytes());
+    }
+
+    /// Copies fields that stand side by side in a document.
+    pub(super) fn fields(&mut self, fields: &[u8]) {
+        self.out.extend_from_slice(fields);
     }
 
     pub fn value(&mut self, key: impl AsRef<[u8]>, value: Value<'_>) {

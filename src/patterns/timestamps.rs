@@ -31,7 +31,7 @@ use crate::rules::Laxity;
 use pipeline::Stage;
 pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source};
-use writes::{Change, Put, Write, Writes};
+use writes::{Change, Put, Write, WriteList, Writes};
 
 /// How a touched path relates to the guarded ones.
 enum Reach {
@@ -145,11 +145,13 @@ impl Timestamps {
         let stamps = match &self.fields {
             Fields::All => {
                 let fields = kept.elements().filter(|field| field.key != b"_id");
-                Writes::new(fields.map(|field| field_name(field.key).map(stamp)).collect::<Result<Vec<_>, _>>()?)?
+                Writes::new(
+                    fields.map(|field| field_name(field.key).map(stamp)).collect::<Result<WriteList<'_>, _>>()?,
+                )?
             }
             Fields::Listed(_) => {
                 let found = self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_)));
-                Writes::new(found.map(|path| stamp(path.as_str())))?
+                Writes::new(found.map(|path| stamp(path.as_str())).collect())?
             }
         };
         Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.tree().write_values(w))))
@@ -169,7 +171,8 @@ impl Timestamps {
     }
 
     fn reach(&self, path: &[u8]) -> Reach {
-        let root = path.split(|byte| *byte == b'.').next().unwrap_or(path);
+        let dot = path.iter().position(|byte| *byte == b'.');
+        let root = path.get(..dot.unwrap_or(path.len())).unwrap_or_default();
         if root == self.store.as_bytes() {
             return Reach::Store;
         }
@@ -177,7 +180,7 @@ impl Timestamps {
             return Reach::Free;
         }
         match &self.fields {
-            Fields::All if self.per == Per::Field && path.contains(&b'.') => {
+            Fields::All if self.per == Per::Field && dot.is_some() => {
                 Reach::Across(String::from_utf8_lossy(root).into_owned())
             }
             Fields::All => Reach::Guarded,
@@ -258,7 +261,7 @@ impl Timestamps {
         &self,
         update: &Update<'a>,
         touches: &[Touched<'u>],
-    ) -> Result<ControlFlow<Verdict<'a>, SmallVec<[Write<'u>; 8]>>, Rejection> {
+    ) -> Result<ControlFlow<Verdict<'a>, WriteList<'u>>, Rejection> {
         let mut changes = SmallVec::new();
         for Touched { operator, path, value, guarded } in touches.iter().copied() {
             let put = |put| if guarded { Change::GuardedPut(put) } else { Change::Put(put) };

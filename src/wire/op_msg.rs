@@ -73,6 +73,9 @@ impl<'a> Sequence<'a> {
     pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
             let (after, document) = document(rest, "a document sequence").ok()?;
             rest = after;
             Some(document)

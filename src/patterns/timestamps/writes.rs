@@ -32,6 +32,9 @@ pub(super) struct Write<'v> {
     pub(super) change: Change<'v>,
 }
 
+/// Writes in any order.
+pub(super) type WriteList<'v> = SmallVec<[Write<'v>; 8]>;
+
 impl Write<'_> {
     pub(super) fn is_guarded(&self) -> bool {
         matches!(self.change, Change::GuardedPut(_))
@@ -40,7 +43,7 @@ impl Write<'_> {
 
 /// Writes to distinct paths, none of them inside another; sorted.
 #[derive(Debug)]
-pub(super) struct Writes<'v>(SmallVec<[Write<'v>; 8]>);
+pub(super) struct Writes<'v>(WriteList<'v>);
 
 /// The writes in one document: those whose paths begin alike, up to `depth` bytes.
 #[derive(Debug, Clone, Copy)]
@@ -59,8 +62,7 @@ pub(super) enum Child<'w> {
 impl<'v> Writes<'v> {
     /// # Errors
     /// Two writes to one path, or one inside another, which mongod refuses too (ConflictingUpdateOperators).
-    pub(super) fn new(writes: impl IntoIterator<Item = Write<'v>>) -> Result<Self, Rejection> {
-        let mut writes: SmallVec<[Write<'v>; 8]> = writes.into_iter().collect();
+    pub(super) fn new(mut writes: WriteList<'v>) -> Result<Self, Rejection> {
         writes.sort_unstable_by(|one, other| by_names(one.path, other.path));
         for pair in writes.windows(2) {
             if let [outer, inner] = pair
@@ -145,7 +147,7 @@ mod tests {
         let write = |path: &&'static str| Write { path, change: Change::Put(Put::Value(value)) };
         let paths: Vec<&'static str> =
             paths.iter().map(|path| &*Box::leak((*path).to_owned().into_boxed_str())).collect();
-        let writes = Writes::new(paths.iter().map(write)).map_err(|rejection| rejection.reason)?;
+        let writes = Writes::new(paths.iter().map(write).collect()).map_err(|rejection| rejection.reason)?;
         let nested = document(|w| writes.tree().write_values(w));
         Ok(bson::Document::from_reader(nested.as_slice()).unwrap())
     }
