@@ -1,0 +1,62 @@
+"""Sessions of other drivers than pymongo: programs that print a line of Extended JSON for each of their steps.
+
+Each runs once directly and once through docward; whatever differs between any two runs (ids, times, cursors) is taken
+out before comparing. Knows nothing of what the steps do.
+"""
+
+import difflib
+import os
+import subprocess
+
+from bson import json_util
+
+import servers
+from observe import Normalizer
+
+TIMEOUT = 5 * servers.PATIENCE  # seconds; a session needs a quarter of a minute
+JSON = json_util.CANONICAL_JSON_OPTIONS
+
+
+def run(command, **environment):
+    """The lines that a session printed, by step."""
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    steps = [json_util.loads(line, json_options=JSON) for line in done.stdout.splitlines()]
+    return {each.pop("step"): each for each in steps}
+
+
+def compare(session, direct, through, least_steps):
+    """Runs `session(uri, database)` at two connection strings, each given with its addresses, and holds them together."""
+    addresses = [*direct[1], *through[1]]
+    seen = []
+    # Databases whose names are of one length, which some replies tell.
+    for (uri, _), database in ((direct, "session_d"), (through, "session_t")):
+        steps = session(uri, database)
+        seen.append({name: as_text(step, database, addresses) for name, step in steps.items()})
+    direct, through = seen
+    assert len(direct) >= least_steps
+    assert list(through) == list(direct)
+    differences = []
+    for name in direct:
+        # A step that is broken itself, in both sessions, would compare equal.
+        broken = ("TypeError", "ReferenceError", "NullPointerException", "runtime.boundsError")
+        assert not any(mistake in direct[name] for mistake in broken), direct[name]
+        difference = difflib.unified_diff(
+            direct[name].splitlines(), through[name].splitlines(), "directly", "through docward", n=6, lineterm=""
+        )
+        lines = list(difference)[:200]
+        differences += [name, *lines] if lines else []
+    assert not differences, "\n".join(differences)
+
+
+def as_text(step, database, addresses):
+    normalized = Normalizer(database, addresses, only_shape=False).normalize(step)
+    return json_util.dumps(normalized, json_options=JSON, indent=1)
