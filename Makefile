@@ -17,6 +17,10 @@ test: ## run all tests; fetches the mongod, mongosh and Python packages they nee
 compat: ## run pymongo's own test suite directly and through docward, and say what differs
 	@scripts/compat.sh
 
+.PHONY: drivers
+drivers: ## run sessions of the Go and Java drivers directly and through docward, and say what differs
+	@scripts/drivers.sh
+
 .PHONY: chaos
 chaos: ## clients at work while members and docward are killed, stopped, replaced; failover times; idle connections
 	@scripts/chaos.sh

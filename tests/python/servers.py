@@ -65,18 +65,21 @@ class Process:
 class Mongod(Process):
     """A member of a replica set named rs0, with failpoints enabled; `initiate`: of this one member.
 
-    `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it.
+    `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it. A `standalone` one is of no set.
+    `arguments` are mongod's own; with authentication, nobody is there to log in as.
     """
 
-    def __init__(self, cache=0.25, initiate=True):
+    def __init__(self, cache=0.25, initiate=True, standalone=False, arguments=()):
         self.cache = cache
+        self.standalone = standalone
+        self.arguments = arguments
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.uri = f"mongodb://{self.address}/?replicaSet=rs0"
+        self.uri = f"mongodb://{self.address}/" + ("" if standalone else "?replicaSet=rs0")
         super().__init__("docward-mongod-", self._command, stdout=subprocess.DEVNULL)
         try:
             self._await_answer()
-            if not initiate:
+            if standalone or not initiate:
                 return
             self.initiate([{"_id": 0, "host": self.address}])
         except BaseException:
@@ -88,9 +91,11 @@ class Mongod(Process):
             script_output("mongod.sh"),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", folder, "--logpath", folder / "mongod.log"),
-            *("--replSet", "rs0", "--oplogSize", "512", "--wiredTigerCacheSizeGB", str(self.cache)),
+            *(() if self.standalone else ("--replSet", "rs0", "--oplogSize", "512")),
+            *("--wiredTigerCacheSizeGB", str(self.cache)),
             *("--setParameter", "enableTestCommands=1"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
+            *self.arguments,
         ]
 
     def _await_answer(self):

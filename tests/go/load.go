@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+const (
+	workers    = 4 // of each kind
+	poolSize   = 5 // less than there are workers: they wait for connections
+	errorsKept = 5
+)
+
+// load inserts, reads and commits transactions, all of which the driver may try again, until standard input ends. What is
+// done is counted, so that what is stored tells whether something was lost or done twice.
+func load(uri, database string) {
+	client := connect(options.Client().ApplyURI(uri).SetMaxPoolSize(poolSize))
+	db := client.Database(database)
+	check(db.CreateCollection(ctx, "inserted"))
+	check(db.CreateCollection(ctx, "committed"))
+	var stopped atomic.Bool
+	var inserted, committed, read, failed atomic.Int64
+	var mutex sync.Mutex
+	failures := bson.A{}
+	var group sync.WaitGroup
+	repeat := func(done *atomic.Int64, work func() error) {
+		for range workers {
+			group.Go(func() {
+				for !stopped.Load() {
+					if err := work(); err == nil {
+						done.Add(1)
+					} else {
+						failed.Add(1)
+						mutex.Lock()
+						if len(failures) < errorsKept {
+							failures = append(failures, err.Error())
+						}
+						mutex.Unlock()
+					}
+				}
+			})
+		}
+	}
+	repeat(&inserted, func() error {
+		_, err := db.Collection("inserted").InsertOne(ctx, M{"at": time.Now()})
+		return err
+	})
+	repeat(&read, func() error {
+		_, err := db.Collection("inserted").Find(ctx, M{}, options.Find().SetLimit(10))
+		return err
+	})
+	repeat(&committed, func() error {
+		session, err := client.StartSession()
+		if err != nil {
+			return err
+		}
+		defer session.EndSession(ctx)
+		_, err = session.WithTransaction(ctx, func(inside context.Context) (any, error) {
+			if _, err := db.Collection("committed").InsertOne(inside, M{"part": 1}); err != nil {
+				return nil, err
+			}
+			return db.Collection("committed").InsertOne(inside, M{"part": 2})
+		})
+		return err
+	})
+	for inserted.Load() == 0 || read.Load() == 0 || committed.Load() == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	emit(D("working", true))
+	must(io.ReadAll(os.Stdin))
+	stopped.Store(true)
+	group.Wait()
+	count := func(name string) int64 { return must(db.Collection(name).CountDocuments(ctx, M{})) }
+	emit(D("failures", failures, "failed", failed.Load(), "inserted", inserted.Load(), "committed", committed.Load(), "read", read.Load(),
+		"stored", bson.A{count("inserted"), count("committed")}))
+	check(client.Disconnect(ctx))
+}

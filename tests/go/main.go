@@ -1,0 +1,133 @@
+// A session of MongoDB's driver for Go, as applications have it.
+//
+//	session steps URI DATABASE   each of the steps below; run once directly and once through docward, both must
+//	                             print the same but for ids and times
+//	session rules URI DATABASE   what docward's rejections and rewriting look like to an application
+//	session load URI DATABASE    works until its standard input ends; prints what was done and what failed
+//
+// A step gives a result or an error. What it gave, and every reply that the driver got from the server meanwhile, is
+// printed as one line of Extended JSON.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+const (
+	appName  = "go-session" // failpoints are for this session's client only
+	patience = 20 * time.Second
+)
+
+var ctx = context.Background()
+
+// A step runs on an empty database.
+type step struct {
+	name string
+	run  func(*session) any
+}
+
+type session struct {
+	client     *mongo.Client
+	db         *mongo.Database
+	observer   *mongo.Database // of a client whose replies are not recorded: for what is asked more or less often
+	heartbeats *heartbeats
+}
+
+func main() {
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: session steps|rules|load URI DATABASE")
+		os.Exit(64)
+	}
+	uri, database := os.Args[2], os.Args[3]
+	switch os.Args[1] {
+	case "steps":
+		run(steps, uri, database)
+	case "rules":
+		run(underRules, uri, database)
+	case "load":
+		load(uri, database)
+	}
+}
+
+func run(steps []step, uri, database string) {
+	recorder := newRecorder()
+	s := &session{heartbeats: &heartbeats{}}
+	s.client = connect(options.Client().ApplyURI(uri).SetAppName(appName).
+		SetHeartbeatInterval(500 * time.Millisecond).SetMonitor(recorder.monitor()).
+		SetServerMonitor(s.heartbeats.monitor()))
+	s.db = s.client.Database(database)
+	unrecorded := connect(options.Client().ApplyURI(uri))
+	s.observer = unrecorded.Database(database)
+	for _, step := range steps {
+		check(s.db.Drop(ctx))
+		recorder.take()
+		outcome := outcomeOf(func() any { return step.run(s) })
+		emit(bson.D{{Key: "step", Value: step.name}, {Key: "outcome", Value: outcome}, {Key: "replies", Value: recorder.take()}})
+	}
+	check(s.db.Drop(ctx))
+	check(s.client.Disconnect(ctx))
+	check(unrecorded.Disconnect(ctx))
+}
+
+func connect(settings *options.ClientOptions) *mongo.Client {
+	return must(mongo.Connect(settings))
+}
+
+func emit(line bson.D) {
+	fmt.Println(string(must(bson.MarshalExtJSON(line, true, false))))
+}
+
+// must gives the value, or ends the step with the error.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func outcomeOf(work func() any) (outcome bson.D) {
+	defer func() {
+		if err, ok := recover().(error); ok {
+			outcome = bson.D{{Key: "error", Value: failure(err)}}
+		}
+	}()
+	return bson.D{{Key: "result", Value: work()}}
+}
+
+// caught is the error that a step expects.
+func caught(err error) any {
+	if err == nil {
+		return "no error"
+	}
+	return failure(err)
+}
+
+// heartbeats is what the monitor of the servers did.
+type heartbeats struct {
+	awaited     atomic.Int64
+	description atomic.Pointer[event.TopologyDescription]
+}
+
+func (h *heartbeats) monitor() *event.ServerMonitor {
+	return &event.ServerMonitor{
+		ServerHeartbeatSucceeded: func(e *event.ServerHeartbeatSucceededEvent) {
+			if e.Awaited {
+				h.awaited.Add(1)
+			}
+		},
+		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { h.description.Store(&e.NewDescription) },
+	}
+}

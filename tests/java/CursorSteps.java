@@ -1,0 +1,155 @@
+import com.mongodb.CursorType;
+import com.mongodb.ExplainVerbosity;
+import com.mongodb.client.FindIterable;
+import com.mongodb.client.MongoCollection;
+import com.mongodb.client.MongoCursor;
+import com.mongodb.client.gridfs.GridFSBucket;
+import com.mongodb.client.gridfs.GridFSBuckets;
+import com.mongodb.client.gridfs.model.GridFSFile;
+import com.mongodb.client.gridfs.model.GridFSUploadOptions;
+import com.mongodb.client.model.Aggregates;
+import com.mongodb.client.model.CreateCollectionOptions;
+import com.mongodb.client.model.Filters;
+import com.mongodb.client.model.Indexes;
+import com.mongodb.client.model.Sorts;
+import com.mongodb.connection.ClusterDescription;
+import com.mongodb.connection.ServerDescription;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
+import org.bson.BsonDocument;
+import org.bson.Document;
+import org.bson.types.ObjectId;
+
+/** What comes in several replies, files, and what the driver learns of servers. */
+final class CursorSteps {
+    private static final long PATIENCE = TimeUnit.SECONDS.toNanos(20);
+
+    private CursorSteps() {}
+
+    static Map<String, Session.Step> steps() {
+        Map<String, Session.Step> steps = new LinkedHashMap<>();
+        steps.put("explain", CursorSteps::explain);
+        steps.put("large_results", CursorSteps::largeResults);
+        steps.put("abandoned_cursors", CursorSteps::abandonedCursors);
+        steps.put("tailable_cursor", CursorSteps::tailableCursor);
+        steps.put("grid_fs", CursorSteps::gridFs);
+        steps.put("two_hundred_at_once", CursorSteps::twoHundredAtOnce);
+        steps.put("timeouts", CursorSteps::timeouts);
+        steps.put("what_the_driver_knows_of_the_servers", CursorSteps::whatTheDriverKnows);
+        return steps;
+    }
+
+    private static Object explain(Session session) {
+        MongoCollection<Document> collection = session.people(5);
+        collection.createIndex(Indexes.ascending("age"));
+        return Session.list(
+                collection.find(Filters.gt("age", 21)).explain(ExplainVerbosity.QUERY_PLANNER),
+                collection.aggregate(List.of(Aggregates.match(Filters.eq("age", 21)))).explain(ExplainVerbosity.QUERY_PLANNER),
+                collection.countDocuments());
+    }
+
+    private static Object largeResults(Session session) throws Exception {
+        MongoCollection<Document> collection = session.db.getCollection("large");
+        collection.insertMany(IntStream.range(0, 10_000)
+                .mapToObj(i -> Session.doc("_id", i, "filler", String.format("%1000d", i))).toList());
+        collection.insertOne(Session.doc("_id", -1, "text", "x".repeat(16_000_000)));
+        FindIterable<BsonDocument> all = collection.find(BsonDocument.class).sort(Sorts.ascending("_id"));
+        return Session.list(digest(all), digest(all.batchSize(777)), digest(all.skip(5000).limit(2000)));
+    }
+
+    private static Object digest(FindIterable<BsonDocument> found) throws Exception {
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        int count = 0;
+        try (MongoCursor<BsonDocument> cursor = found.iterator()) {
+            for (; cursor.hasNext(); count++) digest.update(Recorder.bytes(cursor.next()));
+        }
+        return Session.list(count, HexFormat.of().formatHex(digest.digest()));
+    }
+
+    private static Object abandonedCursors(Session session) {
+        MongoCollection<Document> collection = session.people(50);
+        MongoCursor<Document> cursor = collection.find().batchSize(10).sort(Sorts.ascending("_id")).iterator();
+        Document first = cursor.next();
+        long id = cursor.getServerCursor().getId();
+        session.db.runCommand(Session.doc("killCursors", "people", "cursors", List.of(id)));
+        Object killed = Session.caught(() -> {
+            while (cursor.hasNext()) cursor.next();
+            return null;
+        });
+        MongoCursor<Document> closed = collection.find().batchSize(2).iterator();
+        for (int i = 0; i < 3; i++) closed.next();
+        closed.close();
+        return Session.list(first, killed);
+    }
+
+    private static Object tailableCursor(Session session) {
+        session.db.createCollection("log", new CreateCollectionOptions().capped(true).sizeInBytes(100_000));
+        MongoCollection<Document> log = session.db.getCollection("log");
+        log.insertMany(List.of(Session.doc("_id", 1), Session.doc("_id", 2)));
+        try (MongoCursor<Document> cursor = log.find().cursorType(CursorType.TailableAwait)
+                .maxAwaitTime(100, TimeUnit.MILLISECONDS).iterator()) {
+            List<Object> seen = Session.list(cursor.next(), cursor.next(), cursor.tryNext());
+            MongoCollection<Document> unrecorded = session.observer.getCollection("log");
+            new Thread(() -> unrecorded.insertOne(Session.doc("_id", 3))).start();
+            seen.add(cursor.next());
+            return seen;
+        }
+    }
+
+    private static Object gridFs(Session session) {
+        GridFSBucket bucket = GridFSBuckets.create(session.db, "files");
+        // Chunks have ids of the driver's, and are too large to print.
+        GridFSBucket reading = GridFSBuckets.create(session.observer, "files");
+        byte[] data = "docward ".repeat(154_320).getBytes();
+        GridFSUploadOptions options = new GridFSUploadOptions().chunkSizeBytes(100_000).metadata(Session.doc("of", "docward"));
+        ObjectId id = bucket.uploadFromStream("data.bin", new ByteArrayInputStream(data), options);
+        ByteArrayOutputStream whole = new ByteArrayOutputStream();
+        reading.downloadToStream(id, whole);
+        ByteArrayOutputStream named = new ByteArrayOutputStream();
+        reading.downloadToStream("data.bin", named);
+        bucket.rename(id, "renamed.bin");
+        GridFSFile file = bucket.find().first();
+        bucket.delete(id);
+        boolean gone = Session.caught(() -> bucket.openDownloadStream(id)) instanceof Document;
+        return Session.list(Arrays.equals(whole.toByteArray(), data), named.size(), file.getFilename(), file.getLength(),
+                file.getMetadata(), gone, session.db.getCollection("files.chunks").countDocuments());
+    }
+
+    private static Object twoHundredAtOnce(Session session) {
+        session.people(200);
+        MongoCollection<Document> people = session.observer.getCollection("people");
+        return IntStream.range(0, 200).parallel().mapToObj(i -> people.find(Filters.eq(i)).first()).toList();
+    }
+
+    /** An operation that took too long does not harm the next one. Whether server or client ends it is a matter of time. */
+    private static Object timeouts(Session session) {
+        session.people(5);
+        MongoCollection<Document> collection = session.observer.getCollection("people");
+        Object late = Session.caught(() -> collection.withTimeout(200, TimeUnit.MILLISECONDS)
+                .find(Filters.where("sleep(300) || true")).first());
+        return Session.list(((Document) late).get("type"), collection.countDocuments());
+    }
+
+    /** The driver streams its heartbeats: one that the server held back until there was something to say was awaited. */
+    private static Object whatTheDriverKnows(Session session) throws InterruptedException {
+        long deadline = System.nanoTime() + PATIENCE;
+        while (!session.heartbeatWasAwaited() && System.nanoTime() < deadline) Thread.sleep(10);
+        ClusterDescription cluster = session.client.getClusterDescription();
+        List<Object> servers = new ArrayList<>();
+        for (ServerDescription server : cluster.getServerDescriptions()) {
+            servers.add(Session.list(server.getAddress().toString(), server.getType().name(), server.getHosts().toString(),
+                    server.getCanonicalAddress(), server.getPrimary(), server.getSetName(), server.getMaxWireVersion(),
+                    server.getMaxDocumentSize()));
+        }
+        return Session.list(cluster.getType().name(), servers, session.heartbeatWasAwaited());
+    }
+}

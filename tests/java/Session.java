@@ -1,0 +1,169 @@
+import com.mongodb.ConnectionString;
+import com.mongodb.MongoClientSettings;
+import com.mongodb.client.MongoClient;
+import com.mongodb.client.MongoClients;
+import com.mongodb.client.MongoCollection;
+import com.mongodb.client.MongoDatabase;
+import com.mongodb.client.model.Sorts;
+import com.mongodb.event.ServerHeartbeatSucceededEvent;
+import com.mongodb.event.ServerMonitorListener;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.bson.BsonDocument;
+import org.bson.Document;
+import org.bson.json.JsonMode;
+import org.bson.json.JsonWriterSettings;
+
+/**
+ * A session of MongoDB's driver for Java, as applications have it.
+ *
+ * <pre>
+ * Session steps URI DATABASE   each of its steps; run once directly and once through docward, both must print the same
+ *                              but for ids and times
+ * Session rules URI DATABASE   what docward's rejections and rewriting look like to an application
+ * Session load URI DATABASE    works until its standard input ends; prints what was done and what failed
+ * </pre>
+ *
+ * A step gives a result or an error. What it gave, and every reply that the driver got from the server meanwhile, is
+ * printed as one line of Extended JSON.
+ */
+final class Session {
+    static final String APPLICATION = "java-session"; // failpoints are for this session's client only
+
+    private static final JsonWriterSettings CANONICAL =
+            JsonWriterSettings.builder().outputMode(JsonMode.EXTENDED).build();
+
+    /** Runs on an empty database. */
+    interface Step {
+        Object run(Session session) throws Exception;
+    }
+
+    final MongoClient client;
+    final MongoDatabase db;
+    /** Of a client whose replies are not recorded: for what is asked more or less often. */
+    final MongoDatabase observer;
+
+    private final AtomicInteger awaitedHeartbeats;
+    private int heartbeatsBefore; // the step
+
+    private Session(MongoClient client, MongoClient unrecorded, String database, AtomicInteger awaitedHeartbeats) {
+        this.client = client;
+        this.db = client.getDatabase(database);
+        this.observer = unrecorded.getDatabase(database);
+        this.awaitedHeartbeats = awaitedHeartbeats;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        String mode = arguments[0], uri = arguments[1], database = arguments[2];
+        switch (mode) {
+            case "steps" -> {
+                Map<String, Step> steps = CrudSteps.steps();
+                steps.putAll(CursorSteps.steps());
+                steps.putAll(SessionSteps.steps());
+                run(steps, uri, database);
+            }
+            case "rules" -> run(RuleSteps.steps(), uri, database);
+            case "load" -> Load.run(uri, database);
+            default -> throw new IllegalArgumentException("steps|rules|load URI DATABASE");
+        }
+    }
+
+    private static void run(Map<String, Step> steps, String uri, String database) {
+        Recorder recorder = new Recorder();
+        AtomicInteger awaited = new AtomicInteger();
+        MongoClientSettings settings = MongoClientSettings.builder()
+                .applyConnectionString(new ConnectionString(uri))
+                .applicationName(APPLICATION)
+                .addCommandListener(recorder)
+                .applyToServerSettings(server -> server.heartbeatFrequency(500, TimeUnit.MILLISECONDS)
+                        .addServerMonitorListener(new ServerMonitorListener() {
+                            @Override
+                            public void serverHeartbeatSucceeded(ServerHeartbeatSucceededEvent event) {
+                                if (event.isAwaited()) awaited.incrementAndGet();
+                            }
+                        }))
+                .build();
+        try (MongoClient client = MongoClients.create(settings); MongoClient unrecorded = MongoClients.create(uri)) {
+            Session session = new Session(client, unrecorded, database, awaited);
+            steps.forEach((name, step) -> {
+                session.db.drop();
+                recorder.take();
+                session.heartbeatsBefore = awaited.get();
+                Document line = new Document("step", name).append("outcome", outcome(session, step));
+                emit(line.append("replies", recorder.take()));
+            });
+            session.db.drop();
+        }
+    }
+
+    private static Document outcome(Session session, Step step) {
+        try {
+            return new Document("result", plain(step.run(session)));
+        } catch (Exception error) {
+            return new Document("error", Failure.of(error));
+        }
+    }
+
+    static void emit(Document line) {
+        System.out.println(line.toBsonDocument(BsonDocument.class, MongoClientSettings.getDefaultCodecRegistry())
+                .toJson(CANONICAL));
+    }
+
+    /** Results of the driver in its own words, all else as it is. */
+    private static Object plain(Object value) {
+        if (value instanceof List<?> list) return list.stream().map(Session::plain).toList();
+        if (value == null || value instanceof Map || value instanceof Number || value instanceof Boolean) return value;
+        return value.toString();
+    }
+
+    /** A list, of nulls too. */
+    static List<Object> list(Object... values) {
+        return new ArrayList<>(Arrays.asList(values));
+    }
+
+    /** A document of names and values in turn. */
+    static Document doc(Object... pairs) {
+        Document document = new Document();
+        for (int i = 0; i < pairs.length; i += 2) document.append((String) pairs[i], pairs[i + 1]);
+        return document;
+    }
+
+    /** The error that a step expects. */
+    static Object caught(java.util.concurrent.Callable<?> work) {
+        try {
+            return list("no error", work.call());
+        } catch (Exception error) {
+            return Failure.of(error);
+        }
+    }
+
+    /** Whether the monitor of the servers had an answer to a heartbeat that waited for one, since the step began. */
+    boolean heartbeatWasAwaited() {
+        return awaitedHeartbeats.get() > heartbeatsBefore;
+    }
+
+    MongoCollection<Document> people(int count) {
+        List<Document> documents = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            documents.add(doc("_id", i, "name", "name" + i, "age", 20 + i, "tags", List.of("a", "t" + i)));
+        }
+        db.getCollection("people").insertMany(documents);
+        return db.getCollection("people");
+    }
+
+    static List<Document> contents(MongoCollection<Document> collection) {
+        return collection.find().sort(Sorts.ascending("_id")).into(new ArrayList<>());
+    }
+
+    /** The server fails the next `times` commands of this name, and of this session's client only. */
+    void failNext(int times, String command, Object... how) {
+        Document data = doc("appName", APPLICATION, "failCommands", List.of(command));
+        data.putAll(doc(how));
+        client.getDatabase("admin")
+                .runCommand(doc("configureFailPoint", "failCommand", "mode", doc("times", times), "data", data));
+    }
+}

@@ -1,0 +1,273 @@
+"""MongoDB's drivers for Go and Java cannot tell docward from mongod: a session of each, both ways (`make drivers`).
+
+The sessions are tests/go and tests/java. Beside what they do at a replica set, they log in, speak TLS, compress, meet
+a standalone, rules, step-downs and hand-overs.
+"""
+
+import re
+import shutil
+import subprocess
+import time
+from contextlib import closing
+
+import pytest
+from bson import json_util
+from pymongo import MongoClient
+
+import servers
+import sessions
+from pymongo_suite.suite import unrelated_rules
+
+RULES = """
+version: 1
+rules:
+  - { name: orders, namespace: "*.orders", why: Fields of others., replacement: { unguarded: reject } }
+  - { name: devices, namespace: "*.devices", timestamps: { source: at, hide: true } }
+  - { name: books, namespace: "*.books", bounds: { field: available, min: 0 } }
+"""
+LEAST_STEPS = 32
+SKIPPED = 77  # exit status of a script that misses a toolchain
+PASSWORD = "secret"
+
+
+class Go:
+    # What its errors are of: single writes, bulk writes, commands; with the prefix of their texts.
+    WRITE, BULK, COMMAND = "mongo.WriteException", "mongo.BulkWriteException", "mongo.CommandError"
+
+    def __init__(self):
+        self.program = built("go-session.sh")
+
+    def command(self, mode, uri, database, authority=None):
+        return [self.program, mode, uri + (f"&tlsCAFile={authority.certificate}" if authority else ""), database]
+
+
+class Java:
+    WRITE, BULK, COMMAND = (
+        f"com.mongodb.Mongo{kind}Exception" for kind in ("Write", "BulkWrite", "Command")
+    )
+
+    def __init__(self):
+        self.class_path = built("java-session.sh")
+
+    def command(self, mode, uri, database, authority=None):
+        trust = {"": authority.store, "Password": PASSWORD} if authority else {}
+        properties = [f"-Djavax.net.ssl.trustStore{name}={value}" for name, value in trust.items()]
+        return ["java", *properties, "-cp", self.class_path, "Session", mode, uri, database]
+
+
+def built(script):
+    done = subprocess.run([servers.REPOSITORY / "scripts" / script], capture_output=True, text=True)
+    if done.returncode == SKIPPED:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module", params=[Go, Java], ids=["go", "java"])
+def language(request):
+    return request.param()
+
+
+@pytest.fixture(scope="module")
+def standalone():
+    with closing(servers.Mongod(standalone=True)) as server:
+        yield server
+
+
+class Authority:
+    """A certificate for 127.0.0.1 that is its own authority, in all the forms that servers and drivers want."""
+
+    def __init__(self, folder):
+        self.certificate, self.key = folder / "authority.pem", folder / "key.pem"
+        self.both, self.store = folder / "both.pem", folder / "trust.p12"
+        execute(
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=docward test"),
+            *("-addext", "basicConstraints=CA:FALSE", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.key, "-out", self.certificate),
+        )
+        self.both.write_text(self.key.read_text() + self.certificate.read_text())
+        if shutil.which("keytool"):
+            execute(
+                *("keytool", "-importcert", "-noprompt", "-alias", "authority", "-storetype", "PKCS12"),
+                *("-file", self.certificate, "-keystore", self.store, "-storepass", PASSWORD),
+            )
+
+
+def execute(*command):
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is needed to make a certificate, and there is none on the PATH")
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def guarded(authority, tmp_path_factory):
+    """A replica set with access control and TLS, and its only user."""
+    key_file = tmp_path_factory.mktemp("guarded") / "key"
+    key_file.write_text("docward" * 10)
+    key_file.chmod(0o600)
+    tls = ("--tlsMode", "preferTLS", "--tlsCertificateKeyFile", authority.both, "--tlsCAFile", authority.certificate)
+    arguments = (*tls, "--tlsAllowConnectionsWithoutCertificates", "--keyFile", key_file)
+    with closing(servers.Mongod(arguments=arguments)) as server:
+        with MongoClient(server.address, directConnection=True) as client:
+            mechanisms = ["SCRAM-SHA-1", "SCRAM-SHA-256"]
+            client.admin.command("createUser", "ada", pwd=PASSWORD, roles=["root"], mechanisms=mechanisms)
+        yield server
+
+
+def hold_together(language, direct, through, options, authority=None):
+    def session(uri, database):
+        return sessions.run(language.command("steps", uri, database, authority))
+
+    user = f"ada:{PASSWORD}@" if authority else ""
+    ways = ((f"mongodb://{user}{each.address}/?{options}", [each.address]) for each in (direct, through))
+    sessions.compare(session, *ways, LEAST_STEPS)
+    assert not [line for line in through.log if "panicked" in line]
+
+
+def test_a_replica_set(language, mongod, proxy_factory):
+    hold_together(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
+
+
+def test_a_standalone(language, standalone, proxy_factory):
+    # `copies` and `tree` need a replica set.
+    docward = proxy_factory(RULES.replace("*.", "elsewhere."), upstream=standalone.uri)
+    hold_together(language, standalone, docward, "retryWrites=true")
+
+
+@pytest.mark.parametrize("compressor", ["zstd", "zlib", "snappy"])
+def test_compression(language, compressor, mongod, proxy_factory):
+    def compressed():
+        with MongoClient(mongod.uri) as client:
+            network = client.admin.command("serverStatus")["network"]["compression"][compressor]
+        return network["compressor"]["bytesIn"], network["decompressor"]["bytesOut"]
+
+    docward = proxy_factory(unrelated_rules())
+    before = compressed()
+    hold_together(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
+    # What the server sent and was sent is more than one of the two sessions amounts to.
+    sent, received = (after - past for past, after in zip(before, compressed()))
+    assert sent > 80_000_000 and received > 60_000_000, (sent, received)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256"])
+def test_a_login_by_tls(language, mechanism, guarded, authority, docward_factory):
+    options = f"replicaSet=rs0&authSource=admin&authMechanism={mechanism}&tls=true"
+    docward = docward_factory(
+        RULES.replace("*.", "elsewhere."),
+        *("--tls-certificate", authority.certificate, "--tls-key", authority.key),
+        upstream=f"{guarded.uri}&tls=true&tlsCAFile={authority.certificate}",
+    )
+    hold_together(language, guarded, docward, options, authority)
+
+
+def test_rejections_and_rewriting(language, mongod, docward_factory):
+    docward = docward_factory(RULES)
+    uri = f"mongodb://{docward.address}/?replicaSet=rs0"
+    seen = sessions.run(language.command("rules", uri, "under_rules"))
+    outcomes = {name: step["outcome"]["result"] for name, step in seen.items()}
+
+    rejection, refusal = outcomes["rejected"], outcomes["rejected_by_the_server"]
+    for kind, expected in (
+        ("single", language.WRITE),
+        ("found", language.COMMAND),
+        ("ordered", language.BULK),
+        ("unordered", language.BULK),
+        ("transaction", language.WRITE),
+    ):
+        by_docward, by_the_server = error_of(rejection[kind]), error_of(refusal[kind])
+        assert by_docward["type"] == by_the_server["type"] == expected, kind
+        assert list(by_docward) == list(by_the_server), kind
+        for key in ("labels", "timeout", "duplicate", "code", "codes", "name", "result"):
+            assert by_docward.get(key) == by_the_server.get(key), (kind, key)
+        for each, other in zip(by_docward.get("writes", []), by_the_server.get("writes", []), strict=True):
+            assert (each["code"], each.get("index")) == (121, other.get("index")), kind
+            assert each["message"].startswith("docward rule 'orders' rejects this replacement"), kind
+            assert "Why: Fields of others." in each["message"]
+            assert each["details"]["docward"]["rule"] == "orders"
+        assert "docward rule 'orders'" in by_docward["text"], kind
+    for key in ("attempts", "lost"):
+        assert rejection[key] == refusal[key], key
+    assert (rejection["attempts"], rejection["lost"]) == (1, 0)
+
+    assert outcomes["rejected_without_acknowledgement"][-1] == [{"_id": 1}]
+    (device,) = outcomes["timestamps"][-1]
+    assert device["level"] == 3
+    assert outcomes["bounds"][-1] == [{"_id": 1, "available": 0}]
+    first, second = outcomes["bounds"][:2]
+    assert first != second
+
+
+def error_of(outcome):
+    """Beside the error of a bulk write there may be what it did."""
+    return outcome[-1] if isinstance(outcome, list) else outcome
+
+
+class Load:
+    """A session at work until it is told to stop."""
+
+    def __init__(self, command):
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = self.child.stdout.readline()
+        assert line and json_util.loads(line)["working"], "the session did not begin"
+
+    def stop(self):
+        try:
+            out, _ = self.child.communicate(timeout=servers.PATIENCE)
+        finally:
+            self.child.kill()
+        return json_util.loads(out)
+
+
+@pytest.fixture(scope="module")
+def replica_set():
+    with closing(servers.ReplicaSet()) as members:
+        yield members
+
+
+def members(docward):
+    return f"mongodb://{','.join(docward.addresses)}/?replicaSet=rs0&w=majority"
+
+
+def test_nothing_fails_over_hand_overs(language, replica_set, tmp_path):
+    def start():
+        arguments = ("--hand-over", str(tmp_path / "hand-over.sock"))
+        return servers.Docward(servers.docward_executable(), replica_set.uri, RULES, arguments, listeners=3)
+
+    docward = start()
+    try:
+        load = Load(language.command("load", members(docward), f"handed_{type(language).__name__}"))
+        for _ in range(4):
+            time.sleep(1)
+            after = start()
+            assert docward.child.wait(servers.PATIENCE) == 0
+            docward.close()
+            docward = after
+        time.sleep(1)
+        done = load.stop()
+        assert not [line for line in docward.log if "panicked" in line]
+    finally:
+        docward.close()
+    assert done["failures"] == []
+    assert done["stored"] == [done["inserted"], 2 * done["committed"]]
+
+
+def test_no_write_is_lost_over_step_downs(language, replica_set):
+    docward = servers.Docward(servers.docward_executable(), replica_set.uri, RULES, listeners=3)
+    with closing(docward):
+        load = Load(language.command("load", members(docward), f"elected_{type(language).__name__}"))
+        for _ in range(3):
+            time.sleep(1)
+            replica_set.step_down()
+        time.sleep(1)
+        done = load.stop()
+        assert not [line for line in docward.log if "panicked" in line]
+    # Directly, too, the drivers' one retry is often sent to the member that has just stepped down.
+    assert all(re.search("not primary|interrupted|stepped down", each) for each in done["failures"]), done
+    inserted, committed = done["stored"]
+    assert done["inserted"] <= inserted <= done["inserted"] + done["failed"]
+    assert 2 * done["committed"] <= committed <= 2 * (done["committed"] + done["failed"])
+    assert committed % 2 == 0
