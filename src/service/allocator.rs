@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 use super::leases::{LeaseMeter, Leases};
 use crate::engine::lookup::{Counter, Lease, LookupError};
 
+/// Round trips that what is asked for at once is to last: each has its price, the store's disk included.
+const ROUND_TRIPS: i64 = 4;
 /// As many blocks are asked for at once at most, unless more is wanted at once.
 const MOST_BLOCKS: i64 = 8;
 
@@ -204,10 +206,10 @@ impl Stock {
         lease.block > 1 && 2 * self.available() < self.at_once(lease)
     }
 
-    /// A block, or so many that half of it lasts for a round trip.
+    /// A block, or so many that they last for some round trips.
     fn at_once(&self, lease: &Lease) -> i64 {
         let block = i64::from(lease.block);
-        if block > 1 { (2 * self.pace).clamp(block, MOST_BLOCKS * block) } else { block }
+        if block > 1 { self.pace.saturating_mul(ROUND_TRIPS).clamp(block, MOST_BLOCKS * block) } else { block }
     }
 
     fn is_wanting(&self) -> bool {
