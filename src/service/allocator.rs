@@ -47,8 +47,9 @@ struct Stock {
     waiting: VecDeque<Waiter>,
     /// Who left too little behind: another block like theirs is to be there before it is missed.
     low: Option<Lease>,
-    /// Numbers wanted since the store is being asked, and those that were wanted while it was asked the last time.
+    /// Numbers that were wanted since the store is being asked.
     wanted_meanwhile: i64,
+    /// As many were wanted during the last round trip.
     pace: i64,
     /// A task is asking the store; who comes meanwhile shares its next round trip.
     asking: bool,
