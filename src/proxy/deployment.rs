@@ -288,7 +288,7 @@ impl<P: Policy> Deployment<P> {
     fn choose_for_queries(&self) {
         if self.query_socket.is_some() {
             let allowed = self.door.rules.load().max_staleness();
-            let chosen = self.membership.for_queries(&self.door.topology.members(), allowed);
+            let chosen = self.membership.for_queries(&self.door.topology.members(), allowed, &self.queries.servers());
             self.queries.follow(&chosen, |address| self.membership.answers(address));
         }
     }

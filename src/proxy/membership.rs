@@ -16,6 +16,10 @@ use super::monitor::{HEARTBEAT, ask_once};
 use super::topology::Member;
 use super::upstream::{Address, Upstream};
 
+/// So much fresher than asked for a secondary has to be before queries go to it: servers tell the whole second of their
+/// last write only, so that an estimate swings, and with each swing about the limit connections would have to move.
+const RETURN: Duration = Duration::from_secs(2);
+
 /// One server's answer, or `None` for its silence.
 #[derive(Debug, Clone)]
 pub(super) struct Sighting {
@@ -90,8 +94,14 @@ impl Membership {
     }
 
     /// Who may answer queries: the secondaries that are fresh enough, without one the primary; of a deployment
-    /// that is no set, everybody.
-    pub(super) fn for_queries(&self, members: &[Member], max_staleness: Option<Duration>) -> Vec<Address> {
+    /// that is no set, everybody. A secondary that is not among `now`, those who answer them already, has to be
+    /// fresher by [`RETURN`].
+    pub(super) fn for_queries(
+        &self,
+        members: &[Member],
+        max_staleness: Option<Duration>,
+        now: &[Address],
+    ) -> Vec<Address> {
         let answering: Vec<(&Member, &Sighting, &Hello)> = members
             .iter()
             .filter_map(|member| self.seen.get(&member.dial).map(|sighting| (member, sighting)))
@@ -103,10 +113,11 @@ impl Membership {
         let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
         let fresh: Vec<_> = of_role(Role::Secondary)
-            .filter(|(_, sighting, hello)| {
+            .filter(|(member, sighting, hello)| {
                 let behind =
                     staleness((sighting, hello), primary.map(|(_, sighting, hello)| (*sighting, *hello)), newest);
-                max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind <= allowed))
+                let short = if now.contains(&member.dial) { Duration::ZERO } else { RETURN };
+                max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind + short <= allowed))
             })
             .collect();
         if !fresh.is_empty() {
@@ -276,7 +287,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let member = |name: &str| Member { dial: address(name), name: name.into() };
         let members = ["p:1", "s:1", "t:1"].map(member);
-        let check = |answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
+        let check_from = |now: &[Address], answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
             let mut membership = membership(&["p:1"], false, &[]);
             for (name, role, last_write, after) in answers {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
@@ -287,10 +298,12 @@ mod tests {
                     at: start + seconds(*after),
                 });
             }
-            let chosen = membership.for_queries(&members, allowed.map(seconds));
+            let chosen = membership.for_queries(&members, allowed.map(seconds), now);
             let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
             assert_eq!(chosen.join(" "), expected, "{answers:?}");
         };
+        let everybody = members.each_ref().map(|member| member.dial.clone());
+        let check = |answers: &[_], allowed, expected: &str| check_from(&everybody, answers, allowed, expected);
         let (primary, secondary) = (Role::Primary, Role::Secondary);
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");
@@ -301,5 +314,9 @@ mod tests {
         check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", Role::Alone, 0, 0)], Some(90), "p");
         check(&[("s:1", Role::Other, 100, 0)], Some(90), "");
+        // Who left comes back when it is fresher than it had to be to stay.
+        for (last_write, expected) in [(13, "p"), (14, "s")] {
+            check_from(&[], &[("p:1", primary, 100, 0), ("s:1", secondary, last_write, 0)], Some(90), expected);
+        }
     }
 }

@@ -43,6 +43,11 @@ impl Queries {
         }
     }
 
+    /// Who may answer at present.
+    pub(super) fn servers(&self) -> Vec<Address> {
+        self.servers.load().iter().map(|server| server.dial.clone()).collect()
+    }
+
     /// Tells all connections what becomes of them.
     pub(super) fn tell(&self, closing: Closing) {
         for server in self.servers.load().iter() {
