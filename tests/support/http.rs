@@ -3,12 +3,11 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
-/// How long an answer may take before a test fails.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use super::process::PATIENCE;
 
 /// What came back.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ fn send(
     body: &str,
 ) -> io::Result<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
@@ -110,7 +109,7 @@ impl Events {
         let began = Instant::now();
         loop {
             let mut line = String::new();
-            assert!(began.elapsed() < TIMEOUT, "no event, only signs of life");
+            assert!(began.elapsed() < PATIENCE, "no event, only signs of life");
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
             match line.trim_end().split_once(':') {
                 None if data.is_empty() => {}

@@ -106,6 +106,11 @@ impl Mongod {
         self.process.signal(name);
     }
 
+    /// Whether it could answer: it has neither ended nor been stopped by a signal.
+    pub fn is_awake(&self) -> bool {
+        self.process.is_awake()
+    }
+
     /// SIGKILL, as when the machine fails.
     pub fn kill(&mut self) {
         self.process.kill();

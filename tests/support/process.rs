@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::MutexGuard;
 
-/// Long enough for a loaded machine; a fixture that is slower than this is broken.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a machine that gives a test a tenth of a core; what is slower than this is broken.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is meant to happen at once, on a loaded machine.
-pub const SOON: Duration = Duration::from_secs(10);
+/// What is meant to happen at once, on such a machine. Where docward would do the same later by itself, as when ten
+/// seconds without a first message are over, give it a longer time by its flag.
+pub const SOON: Duration = Duration::from_secs(30);
 
 /// Held by tests of one process that must not run side by side, because they measure or fill the machine.
 pub async fn alone() -> MutexGuard<'static, ()> {
@@ -114,6 +115,14 @@ impl Guarded {
     /// Waits for the process to end by itself; panics when it does not.
     pub fn wait(&mut self) -> ExitStatus {
         poll(PATIENCE, || self.exited()).unwrap_or_else(|| panic!("process {} does not end", self.pid()))
+    }
+
+    /// Whether it could do anything: it has neither ended nor been stopped by a signal.
+    pub fn is_awake(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // The state follows the name, which is in brackets and may hold anything.
+        let state = status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        state.is_some_and(|state| !"TtZX".contains(state))
     }
 
     /// SIGKILL, and waits for the end.

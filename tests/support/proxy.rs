@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -119,9 +118,9 @@ impl Docward {
         self.log.all()
     }
 
-    /// The first log line that contains `needle`; panics when none comes within ten seconds.
+    /// The first log line that contains `needle`; panics when none comes.
     pub fn wait_for_log(&self, needle: &str) -> String {
-        let mut found = self.log.wait_for(needle, 1, Duration::from_secs(10));
+        let mut found = self.log.wait_for(needle, 1, PATIENCE);
         found.pop().unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
     }
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 use bson::{Document, doc};
 
 use super::frame::{Frame, Message};
+use super::process::PATIENCE;
 
-/// How long a reply may take before a test fails.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One connection.
 pub struct Client {
@@ -54,7 +53,7 @@ impl Client {
 
     /// The next frame; panics when the connection closes instead, or none comes in time.
     pub fn receive(&mut self) -> Frame {
-        let frame = self.receive_within(REPLY_TIMEOUT).unwrap();
+        let frame = self.receive_within(PATIENCE).unwrap();
         frame.expect("the connection was closed instead of a reply")
     }
 

@@ -1,14 +1,13 @@
 //! A replica set of several members on loopback, and what befalls one: elections, members that stop, die, come and
-//! go. Members are named by their index, which never changes; elections take about two seconds.
+//! go. Members are named by their index, which never changes. There is an election when a test asks for one: members
+//! that hear nothing of each other because the machine gives them no time hold none for ten seconds.
 //!
 //! Blocking throughout, like `mongod`; async tests call it from `block_in_place` or a multi-threaded runtime.
-
-use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 
 use super::mongod::Mongod;
-use super::process::{PATIENCE, poll};
+use super::process::{PATIENCE, SOON, poll};
 use super::raw;
 
 /// A running set named `rs0`; dropped, its members are killed.
@@ -35,7 +34,7 @@ impl ReplicaSet {
             Bson::from(member)
         };
         let members: Vec<Bson> = set.members.iter().enumerate().map(member).collect();
-        let settings = doc! { "electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 300 };
+        let settings = doc! { "electionTimeoutMillis": 10_000, "heartbeatIntervalMillis": 300 };
         let configuration = doc! { "_id": "rs0", "members": members, "settings": settings };
         let reply = set.members[0].command("admin", doc! { "replSetInitiate": configuration });
         assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "replSetInitiate: {reply}");
@@ -84,12 +83,11 @@ impl ReplicaSet {
         (0..self.members.len()).filter(is_secondary).collect()
     }
 
-    /// Waits until every member that answers is primary, secondary or arbiter.
+    /// Waits until every member that was not killed or stopped is primary, secondary or arbiter.
     pub fn await_settled(&self) {
-        let settled = |index: usize| match self.hello(index) {
-            None => true,
-            Some(hello) => ["isWritablePrimary", "secondary", "arbiterOnly"].iter().any(|state| is(&hello, state)),
-        };
+        let states = ["isWritablePrimary", "secondary", "arbiterOnly"];
+        let in_a_state = |hello: Document| states.iter().any(|state| is(&hello, state));
+        let settled = |index: usize| !self.members[index].is_awake() || self.hello(index).is_some_and(in_a_state);
         poll(PATIENCE, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
     }
 
@@ -170,10 +168,11 @@ impl ReplicaSet {
         .unwrap_or_else(|| panic!("the set cannot be reconfigured: {}", last.borrow()));
     }
 
-    /// What a member says of itself; `None` when it does not within a second.
+    /// What a member says of itself; `None` of one that was killed or stopped.
     pub fn hello(&self, index: usize) -> Option<Document> {
-        let mut client = raw::Client::try_connect(&self.members[index].address()).ok()?;
-        client.try_command("admin", doc! { "hello": 1 }, Duration::from_secs(1))
+        let member = &self.members[index];
+        let mut client = member.is_awake().then(|| raw::Client::try_connect(&member.address()).ok())??;
+        client.try_command("admin", doc! { "hello": 1 }, SOON)
     }
 }
 
