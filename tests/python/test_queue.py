@@ -6,6 +6,7 @@ clock of their own, a job is completed twice.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 
 from pymongo import MongoClient
 
-LEASE = 1.0  # seconds
+import servers
+
 JOBS = 120
 RULES = """
 version: 1
@@ -26,21 +28,22 @@ rules:
 def work(uri, database, fenced):
     """Four workers over all jobs, one stopped past its lease while it holds one; all they said."""
     script = Path(__file__).with_name("queue_worker.py")
-    mode = "fenced" if fenced else "bare"
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(script), uri, database, f"w{n}", mode], stdout=subprocess.PIPE, text=True
-        )
-        for n in range(4)
-    ]
+    modes = ["fenced"] if fenced else []
+
+    def start(name, *more):
+        command = [sys.executable, str(script), uri, database, name, *modes, *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    sleeper = start("w0", "sleeper")
+    workers = [sleeper]
     try:
-        sleeper = workers[0]
-        first = next(line for line in sleeper.stdout if "claimed" in line)
-        sleeper.send_signal(signal.SIGSTOP)
+        first = sleeper.stdout.readline()
+        os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+        workers += (start(f"w{n}") for n in range(1, 4))
         yield json.loads(first)
         sleeper.send_signal(signal.SIGCONT)
         for worker in workers:
-            said, _ = worker.communicate(timeout=60)
+            said, _ = worker.communicate(timeout=servers.PATIENCE)
             yield from (json.loads(line) for line in said.splitlines())
     finally:
         for worker in workers:
@@ -58,7 +61,7 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
     events = work(docward.uri, database, fenced=True)
     held = next(events)["claimed"]
     # Somebody else takes the held job over once its lease is over, and completes it.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + servers.PATIENCE
     while not direct.find_one({"_id": held})["done"]:
         assert time.monotonic() < deadline, "nobody took the job over"
         time.sleep(0.1)
@@ -68,7 +71,8 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
     assert [event["completed"] for event in late] == [None], "the late worker completed a job that was taken over"
     assert [job["_id"] for job in direct.find({"completions": {"$ne": 1}})] == []
     assert direct.count_documents({"done": True, "locked": False}) == JOBS
-    assert direct.find_one({"_id": held})["try"] == 2
+    # Once by the sleeper; a worker that gets too little time may lose its lease too.
+    assert direct.find_one({"_id": held})["try"] >= 2
 
 
 def test_without_the_rule_a_job_is_done_twice(mongod, docward_factory):
@@ -78,10 +82,9 @@ def test_without_the_rule_a_job_is_done_twice(mongod, docward_factory):
     direct.insert_many([{"_id": n, "done": False, "locked": False} for n in range(JOBS)])
     events = work(docward.uri, database, fenced=False)
     held = next(events)["claimed"]
-    time.sleep(LEASE)
     # What an application does that reclaims by itself.
     direct.update_one({"_id": held, "done": False}, {"$set": {"locked": False}})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + servers.PATIENCE
     while not direct.find_one({"_id": held})["done"]:
         assert time.monotonic() < deadline, "nobody took the job over"
         time.sleep(0.1)
