@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from pymongo import MongoClient
-from pymongo.errors import ConnectionFailure
+from pymongo.errors import ConnectionFailure, OperationFailure
 from pymongo.read_preferences import Secondary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = 60  # seconds; a server that needs longer is broken
+PATIENCE = 120  # seconds; a server that needs longer is broken
 
 
 class Process:
@@ -137,7 +137,10 @@ class Mongod(Process):
 
 
 class ReplicaSet:
-    """A replica set named rs0 of several members; closed, they are killed."""
+    """A replica set named rs0 of several members; closed, they are killed.
+
+    Members that hear nothing of each other because the machine gives them no time hold no election for five seconds.
+    """
 
     def __init__(self, size=3):
         self.members = []
@@ -145,7 +148,7 @@ class ReplicaSet:
             self.members += (Mongod(initiate=False) for _ in range(size))
             configured = [{"_id": i, "host": m.address} for i, m in enumerate(self.members)]
             self.members[0].initiate(
-                configured, electionTimeoutMillis=2000, heartbeatIntervalMillis=300
+                configured, electionTimeoutMillis=5000, heartbeatIntervalMillis=300
             )
             self.client = MongoClient(self.uri)
             self.client.admin.command("ping", read_preference=Secondary())
@@ -161,18 +164,26 @@ class ReplicaSet:
         """The address of the primary; waits for one."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            hello = self.client.admin.command("hello")
-            if hello["isWritablePrimary"]:
-                return hello["me"]
+            try:
+                hello = self.client.admin.command("hello")
+                if hello["isWritablePrimary"]:
+                    return hello["me"]
+            except ConnectionFailure:
+                pass  # no driver repeats a hello when an election closes its connection
             time.sleep(0.02)
         raise RuntimeError("no primary")
 
     def step_down(self):
         """Has the primary step down and waits for another one."""
         before = self.primary()
-        with MongoClient(before, directConnection=True) as client:
-            client.admin.command("replSetStepDown", 30, secondaryCatchUpPeriodSecs=10)
         deadline = time.monotonic() + PATIENCE
+        with MongoClient(before, directConnection=True) as client:
+            while True:
+                try:
+                    client.admin.command("replSetStepDown", 30, secondaryCatchUpPeriodSecs=10)
+                    break
+                except OperationFailure:  # it refuses while no secondary has caught up
+                    assert time.monotonic() < deadline, "the primary does not step down"
         while self.primary() == before:
             assert time.monotonic() < deadline, "no other primary"
             time.sleep(0.05)

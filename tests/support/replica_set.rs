@@ -1,6 +1,6 @@
 //! A replica set of several members on loopback, and what befalls one: elections, members that stop, die, come and
 //! go. Members are named by their index, which never changes. There is an election when a test asks for one: members
-//! that hear nothing of each other because the machine gives them no time hold none for ten seconds.
+//! that hear nothing of each other because the machine gives them no time hold none for five seconds.
 //!
 //! Blocking throughout, like `mongod`; async tests call it from `block_in_place` or a multi-threaded runtime.
 
@@ -34,7 +34,7 @@ impl ReplicaSet {
             Bson::from(member)
         };
         let members: Vec<Bson> = set.members.iter().enumerate().map(member).collect();
-        let settings = doc! { "electionTimeoutMillis": 10_000, "heartbeatIntervalMillis": 300 };
+        let settings = doc! { "electionTimeoutMillis": 5000, "heartbeatIntervalMillis": 300 };
         let configuration = doc! { "_id": "rs0", "members": members, "settings": settings };
         let reply = set.members[0].command("admin", doc! { "replSetInitiate": configuration });
         assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "replSetInitiate: {reply}");
