@@ -100,7 +100,7 @@ fn latency_is_split_between_docward_and_the_server() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let mut client = Client::connect(&docward.address());
     let sleep = |collection: &str| {
-        doc! { "find": collection, "filter": { "$where": "sleep(300) || true" }, "limit": 1 }
+        doc! { "find": collection, "filter": { "$where": "sleep(1500) || true" }, "limit": 1 }
     };
     // By the fast path, and judged.
     for collection in ["plain", "orders"] {
@@ -118,7 +118,7 @@ fn latency_is_split_between_docward_and_the_server() {
     let count = |name: &str, command: &str| {
         scrape.get(&format!(r#"docward_command_{name}_seconds_count{{command="{command}"}}"#))
     };
-    assert!(sum("upstream", "find") >= 0.6 && sum("own", "find") < 0.3, "{:?}", scrape.0);
+    assert!(sum("upstream", "find") >= 3.0 && sum("own", "find") < 1.5, "{:?}", scrape.0);
     assert_eq!((count("upstream", "find"), count("own", "find")), (2.0, 2.0));
     assert_eq!((count("upstream", "insert"), count("own", "insert")), (2.0, 2.0));
     assert_eq!((count("upstream", "update"), count("own", "update")), (1.0, 2.0));
