@@ -18,11 +18,12 @@ async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
         measuring.upstream.write_all(&hello(50 + id, id, 0, &doc! {"ok": 1})).await.unwrap();
         read_frame(&mut measuring.client).await;
     }
-    measuring.shutdown.send_replace(Closing::WhenIdle);
-    let mut end = measuring.session;
-    timeout(Duration::from_millis(600), &mut end).await.expect("sooner than its next hello").unwrap();
-    for mut ends in [idle, monitor] {
+    for ends in [&measuring, &idle, &monitor] {
         ends.shutdown.send_replace(Closing::WhenIdle);
+    }
+    timeout(SOON, measuring.session).await.expect("a monitor's session should end").unwrap();
+    assert!(!idle.session.is_finished(), "before its next hello: at once, and not when it has been quiet for a while");
+    for mut ends in [idle, monitor] {
         timeout(SOON, ends.session).await.expect("an idle session should end").unwrap();
         assert!(rest_of(&mut ends.client).await.is_empty());
     }
