@@ -8,6 +8,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
+use support::driver::refusal;
 use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
 use support::mongod::Mongod;
 use support::process::{PATIENCE, SOON, poll};
@@ -61,10 +62,8 @@ async fn connections_over_the_limit_are_told_so() {
         let reply = client.receive();
         assert_eq!((reply.op_code, reply.response_to), (OP_REPLY, 1));
         assert!(String::from_utf8_lossy(&reply.body).contains(words));
-        let driver = mongodb::Client::with_uri_str(docward.uri() + "?serverSelectionTimeoutMS=1000").await.unwrap();
-        let error = driver.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err().to_string();
+        let error = refusal(&docward.uri(), words).await;
         assert!(error.contains(words), "{error}");
-        drop(driver);
         assert!(docward.wait_for_log("connection refused").contains(words));
         held.pop();
         poll(PATIENCE, || (first_reply(&docward).get_f64("ok").unwrap() == 1.0).then_some(())).unwrap();
@@ -91,21 +90,23 @@ fn who_does_not_finish_a_first_message_is_let_go() {
 
 #[test]
 fn who_does_not_use_a_connection_is_let_go() {
-    let docward = before().argument("--idle-timeout").argument("2s").start();
-    let mut idle = welcome(&docward);
-    let mut busy = welcome(&docward);
-    let mut waiting = welcome(&docward);
+    let docward = before().argument("--idle-timeout").argument("3s").start();
     let database = Mongod::shared().fresh_database();
-    busy.command(&database, doc! { "insert": "c", "documents": [{}] });
-    let slow = doc! { "find": "c", "filter": { "$where": "sleep(7000) || true" }, "$db": &database };
+    Mongod::shared().command(&database, doc! { "insert": "c", "documents": [{}] });
+    let hello = Mongod::shared().command("admin", doc! { "hello": 1 });
+    // Nothing of this is between a client's coming and its request, or it would be idle already.
+    let slow = doc! { "find": "c", "filter": { "$where": "sleep(10000) || true" }, "$db": &database };
+    let mut busy = Client::connect(&docward.address());
     busy.send(&Message::new(slow));
     // What drivers' monitors do: the server answers when something changes, or after this time.
-    let version = waiting.command("admin", doc! { "hello": 1 }).get_document("topologyVersion").unwrap().clone();
-    let await_change = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 7000, "$db": "admin" };
+    let version = hello.get_document("topologyVersion").unwrap();
+    let await_change = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 10_000, "$db": "admin" };
+    let mut waiting = Client::connect(&docward.address());
     waiting.send(&Message::new(await_change));
     let started = Instant::now();
+    let mut idle = welcome(&docward);
     assert!(idle.closes_within(SOON));
-    assert!(started.elapsed() >= Duration::from_millis(1500), "{:?}", started.elapsed());
+    assert!(started.elapsed() >= Duration::from_millis(2250), "{:?}", started.elapsed());
     for client in [&mut busy, &mut waiting] {
         assert_eq!(Message::parse(&client.receive()).body().get_f64("ok").unwrap(), 1.0);
         assert!(client.closes_within(SOON), "now it is idle");
@@ -148,19 +149,21 @@ fn who_asks_for_much_and_does_not_read_costs_little_memory() {
 
 #[test]
 fn running_out_of_file_descriptors_is_survived() {
+    let started = Instant::now();
     let docward = before().file_limit(60).argument("--handshake-timeout").argument("60s").start();
     let mut first = welcome(&docward);
     let crowd: Vec<Client> = (0..80).map(|_| Client::connect(&docward.address())).collect();
     docward.wait_for_log("Too many open files");
     first.exchange(&hello());
     std::thread::sleep(Duration::from_secs(2));
-    let lines = docward.log().len();
-    assert!(lines < 15, "{lines} lines of log");
+    // Some at the start, and not more than two a second.
+    let (lines, seconds) = (docward.log().len() as u64, started.elapsed().as_secs());
+    assert!(lines < 11 + 2 * seconds, "{lines} lines of log in {seconds} seconds");
     drop(crowd);
     let again = poll(PATIENCE, || {
         let mut client = Client::connect(&docward.address());
         client.try_send_bytes(&hello().to_frame(1, 0).to_bytes()).ok()?;
-        client.receive_within(Duration::from_secs(2)).ok()??;
+        client.receive_within(SOON).ok()??;
         Some(())
     });
     assert!(again.is_some());

@@ -8,12 +8,12 @@
 mod support;
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use support::driver::ok;
 use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
+use support::process::SOON;
 use support::proxy::{Docward, ORDERS_GUARDED};
 use support::raw::Client;
 
@@ -87,7 +87,7 @@ fn legacy_and_unknown_opcodes_close_the_connection() {
     for op_code in [1, 1000, 2001, 2002, 2003, 2005, 2006, 2007, 2010, 2011, 0, -1] {
         let mut client = Client::connect(&docward().address());
         client.send_bytes(&Frame { request_id: 1, response_to: 0, op_code, body: namespace.clone() }.to_bytes());
-        assert!(client.closes_within(Duration::from_secs(10)), "opcode {op_code}");
+        assert!(client.closes_within(SOON), "opcode {op_code}");
     }
     docward().wait_for_log("legacy opcode");
 }

@@ -25,7 +25,9 @@ struct Victim(Docward);
 
 impl Victim {
     fn new() -> Victim {
-        Victim(Docward::start(Mongod::shared(), ORDERS_GUARDED))
+        // So that what closes at once is not closed by the lack of a first message.
+        let docward = Docward::before(&Mongod::shared().uri()).rules(ORDERS_GUARDED);
+        Victim(docward.argument("--handshake-timeout").argument("10m").start())
     }
 
     fn connect(&self) -> Client {

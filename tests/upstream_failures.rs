@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document, doc};
 use support::frame::{Frame, Message, OP_MSG, header};
 use support::mongod::{Kind, Mongod};
-use support::process::{SOON, free_port};
+use support::process::{PATIENCE, SOON, free_port};
 use support::proxy::{Docward, ORDERS_GUARDED};
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
@@ -53,14 +53,14 @@ async fn an_upstream_that_is_down_closes_connections_at_once() {
     let upstream = format!("mongodb://127.0.0.1:{}/", free_port());
     let mut docward = Docward::before(&upstream).rules(ORDERS_GUARDED).start();
     let mut client = Client::connect(&docward.address());
-    assert!(client.closes_within(Duration::from_secs(2)));
+    assert!(client.closes_within(SOON));
     docward.wait_for_log("cannot be reached");
     let uri = format!("{}?serverSelectionTimeoutMS=1000", docward.uri());
     let started = Instant::now();
     let driver = mongodb::Client::with_uri_str(uri).await.unwrap();
     let error = driver.database("x").collection::<Document>("orders").insert_one(doc! {}).await.unwrap_err();
     assert!(matches!(*error.kind, mongodb::error::ErrorKind::ServerSelection { .. }), "{error:?}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < SOON);
     assert!(docward.terminate().success());
 }
 
@@ -92,14 +92,14 @@ async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back()
     std::thread::sleep(Duration::from_millis(200));
     mongod.kill();
     for client in [&mut in_read, &mut in_write, &mut in_transaction] {
-        assert!(client.closes_within(Duration::from_secs(2)));
+        assert!(client.closes_within(SOON));
     }
 
     mongod.restart();
     let restarted = Instant::now();
     orders.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).await.unwrap();
     assert_eq!(orders.count_documents(doc! {}).await.unwrap(), 2);
-    assert!(restarted.elapsed() < Duration::from_secs(20));
+    assert!(restarted.elapsed() < PATIENCE);
     assert!(!docward.log().iter().any(|line| line.contains("panicked")));
 }
 
@@ -129,15 +129,19 @@ async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
-    let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);
+    let mut docward = Docward::before(&Mongod::shared().uri())
+        .rules(ORDERS_GUARDED)
+        .argument("--drain-timeout")
+        .argument("10m")
+        .start();
     let driver = docward.client().await;
     driver.database("x").run_command(doc! { "ping": 1 }).await.unwrap();
     let mut idle = Client::connect(&docward.address());
     idle.command("x", doc! { "ping": 1 });
     let started = Instant::now();
     assert!(docward.terminate().success());
-    // Well before drain_timeout, which is 10 s: connections that rest are not waited for.
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    // Well before drain_timeout: connections that rest are not waited for.
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     assert!(idle.closes_within(SOON));
 
     let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);

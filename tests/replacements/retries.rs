@@ -2,14 +2,13 @@
 //! write, the repeated command applies nothing twice, also when docward cut its batch into several.
 //! Has a mongod of its own, for the failpoints' sake.
 
-use std::time::Duration;
-
 use bson::{Document, doc};
 
 use super::RULES;
 use super::support::driver::{Views, write_errors};
 use super::support::frame::Message;
 use super::support::mongod::{Kind, Mongod};
+use super::support::process::PATIENCE;
 use super::support::proxy::Docward;
 use super::support::raw;
 
@@ -46,7 +45,7 @@ impl Scene {
         command.insert("$db", database);
         let mut client = raw::Client::connect(&self.docward.address());
         client.send(&Message::new(command));
-        let frame = client.receive_within(Duration::from_secs(20)).unwrap()?;
+        let frame = client.receive_within(PATIENCE).unwrap()?;
         Some(Message::parse(&frame).body().clone())
     }
 }

@@ -1,12 +1,11 @@
 //! What docward judged is what mongod gets: a message that could be read in two ways is refused, and nothing
 //! of it is stored, neither reading.
 
-use std::time::Duration;
-
 use bson::raw::RawDocumentBuf;
 use bson::{Document, doc};
 
 use super::support::frame::{CHECKSUM_PRESENT, Frame, Message, Section};
+use super::support::process::PATIENCE;
 use super::{Setting, errors};
 
 /// Fields in this order, names repeated as they are.
@@ -241,7 +240,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
     }
     for (name, frame) in cases(&setting.database.clone()) {
         setting.through.send_bytes(&frame.to_bytes());
-        let reply = setting.through.receive_within(Duration::from_secs(10)).unwrap();
+        let reply = setting.through.receive_within(PATIENCE).unwrap();
         let reply = reply.unwrap_or_else(|| panic!("{name}: the connection was closed"));
         let reply = Message::parse(&reply).body().clone();
         let errors = errors(&reply);

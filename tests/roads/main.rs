@@ -20,11 +20,11 @@ mod random;
 mod table;
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use bson::{Document, doc};
 use support::frame::{Frame, Message};
 use support::mongod::Mongod;
+use support::process::PATIENCE;
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -114,7 +114,7 @@ impl Link {
         let mut replies = Vec::new();
         let mut sent = self.client.try_send_bytes(frame).and_then(|()| self.client.try_send_bytes(&ping)).is_ok();
         while sent {
-            match self.client.receive_within(Duration::from_secs(30)).unwrap() {
+            match self.client.receive_within(PATIENCE).unwrap() {
                 Some(reply) if reply.response_to == PING => return Some(replies),
                 Some(reply) => replies.push(reply),
                 None => sent = false,

@@ -2,11 +2,14 @@
 //! codes inside its errors, and how large the randomized tests are.
 //! Knows nothing of rules. `mongod` and `proxy` start what is connected to here.
 
+use std::time::Instant;
+
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 use mongodb::{Client, Collection, Database};
 
 use super::mongod::Mongod;
+use super::process::PATIENCE;
 use super::proxy::Docward;
 
 /// One database no other test uses, seen in two ways.
@@ -62,6 +65,21 @@ pub async fn all(database: &Database, collection: &str) -> Vec<Document> {
 /// A client of its own, with connection string options such as `appName=migrator&retryWrites=false`.
 pub async fn connect(address: &str, options: &str) -> Client {
     Client::with_uri_str(format!("mongodb://{address}/?{options}")).await.unwrap()
+}
+
+/// What a driver says that finds no server at this connection string, with these words of docward in it. Where it got
+/// none in the second it waits, it knows no reason yet, and is asked again.
+pub async fn refusal(uri: &str, words: &str) -> String {
+    let separator = if uri.contains('?') { '&' } else { '?' };
+    let uri = format!("{uri}{separator}serverSelectionTimeoutMS=1000");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let client = Client::with_uri_str(&uri).await.unwrap();
+        let error = client.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err().to_string();
+        if error.contains(words) || Instant::now() > deadline {
+            return error;
+        }
+    }
 }
 
 /// The server error code of the first failed statement, or of the command; panics on errors of another kind.

@@ -10,7 +10,6 @@ use bson::{Document, doc};
 use super::frame::{Frame, Message};
 use super::process::PATIENCE;
 
-
 /// One connection.
 pub struct Client {
     stream: TcpStream,
