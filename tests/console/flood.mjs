@@ -19,8 +19,12 @@ export default async function (browser, { admin }) {
   await live(page);
   const events = (from, to) => Array.from({ length: to - from }, (_, number) => event(from + number));
   let answers = 0;
-  await page.route("**/api/decisions", (route) => {
+  // Nothing more is told until what was told first has been seen.
+  let goOn;
+  const seen = new Promise((resolve) => { goOn = resolve; });
+  await page.route("**/api/decisions", async (route) => {
     answers += 1;
+    if (answers > 1) await seen;
     // As docward does: who comes again is told the last ones again.
     const leftOut = "event: left_out\ndata: 5\n\n";
     const again = () => [...events(EVENTS - REPEATED, EVENTS), leftOut, ...events(EVENTS, EVENTS + 100)];
@@ -30,6 +34,7 @@ export default async function (browser, { admin }) {
   await page.reload();
   await shows(page.locator("#tail .decision").first(), `rule-${(EVENTS - 1) % 7}`);
   await shows(page.locator("#tail-state"), "reconnecting");
+  goOn();
   await shows(page.locator("#tail .decision").first(), `rule-${(EVENTS + 99) % 7}`);
   assert.ok(await page.locator("#tail li").count() <= KEPT);
   const times = await page.locator("#tail .decision time").evaluateAll((all) => all.map((time) => time.dateTime));

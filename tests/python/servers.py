@@ -65,11 +65,12 @@ class Process:
 class Mongod(Process):
     """A member of a replica set named rs0, with failpoints enabled; `initiate`: of this one member.
 
-    `cache` is WiredTiger's, in GB; a transaction must fit into a fifth of it. A `standalone` one is of no set.
+    `cache` is WiredTiger's, in GB, of which it takes what it needs. A transaction must fit into a fifth of it, and
+    into what is left while it gets no time to write out the one before. A `standalone` one is of no set.
     `arguments` are mongod's own; with authentication, nobody is there to log in as.
     """
 
-    def __init__(self, cache=0.25, initiate=True, standalone=False, arguments=()):
+    def __init__(self, cache=1, initiate=True, standalone=False, arguments=()):
         self.cache = cache
         self.standalone = standalone
         self.arguments = arguments

@@ -4,8 +4,10 @@ the driver's own machinery (sessions, retries, transactions, pools) keeps workin
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from threading import Barrier
 
 import pytest
+import servers
 from pymongo import InsertOne, MongoClient, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure, WriteError
 from pymongo.write_concern import WriteConcern
@@ -134,14 +136,19 @@ def test_no_update_is_lost_between_writers_that_replace(docward, database):
     writers, each = 8, 10
     database.carts.insert_one({"_id": 1, "n": 0, "version": 1})
     conflicts = []
+    # All of them have read before the first one writes.
+    all_have_read = Barrier(writers)
 
     def work(_):
         with MongoClient(docward.uri) as client:
             carts = client[database.name].carts
-            done = 0
+            done, first = 0, True
             while done < each:
                 cart = carts.find_one({"_id": 1})
                 cart["n"] += 1
+                if first:
+                    all_have_read.wait(servers.PATIENCE)
+                    first = False
                 try:
                     assert carts.replace_one({"_id": 1}, cart).modified_count == 1
                     done += 1

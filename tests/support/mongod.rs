@@ -207,7 +207,9 @@ impl Kind {
             .arg(folder.path())
             .arg("--logpath")
             .arg(folder.path().join("mongod.log"))
-            .args(["--wiredTigerCacheSizeGB", "0.25"])
+            // It takes what it needs of this. The largest messages must fit although it gets no time to write out
+            // those before them.
+            .args(["--wiredTigerCacheSizeGB", "1"])
             .args(["--setParameter", "enableTestCommands=1"])
             .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
             .stdin(Stdio::null())
