@@ -3,28 +3,23 @@
 # and prints the class path. Ends with status 77 where there is no Java or Maven to do it with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/fetching.bash
 
 least=17
-libraries="${XDG_CACHE_HOME:-$HOME/.cache}/docward/maven"
-
-skip() {
-    echo "java-session.sh: $1" >&2
-    exit 77
-}
+libraries="$cache/maven"
 
 for tool in java javac mvn; do
     type -P "$tool" >/dev/null || skip "$tool is needed, and there is none on the PATH"
 done
 present=$(javac -version 2>&1)
-[[ $(printf '%s\n' "$least" "${present#javac }" | sort --version-sort | head -n 1) == "$least" ]] ||
-    skip "a JDK of version $least or newer is needed, this is $present"
+is_at_least "$least" "${present#javac }" || skip "a JDK of version $least or newer is needed, this is $present"
 
 classes="$(scripts/target-folder.sh)/drivers/java-session"
 # Maven is slow, and asked again only when what is needed has changed.
 path="$libraries/class-path-$(sha256sum tests/java/pom.xml | cut -c1-12)"
 mkdir -p "$libraries" "$classes"
 if [[ ! -e "$path" ]]; then
-    echo "java-session.sh: fetching the driver and what it needs (once)" >&2
+    say "fetching the driver and what it needs (once)"
     scratch=$(mktemp "$path.XXXXXX")
     trap 'rm -f "$scratch"' EXIT
     mvn --quiet --batch-mode --file tests/java/pom.xml -Dmaven.repo.local="$libraries" \

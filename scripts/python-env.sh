@@ -3,15 +3,10 @@
 # its requirements or of python3, in the user's cache folder, and prints the path of
 # its interpreter. Only the path goes to stdout. Parallel calls are safe.
 set -euo pipefail
+source "$(dirname "$0")/fetching.bash"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 requirements="$root/tests/python/requirements.txt"
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/docward"
-
-fail() {
-    printf 'python-env.sh: %s\n' "$@" >&2
-    exit 1
-}
 
 type -P python3 >/dev/null || fail "python3 (3.9 or newer) is needed for the Python tests"
 identity=$(python3 -c 'import sys; print(sys.version, sys.base_prefix)')
@@ -24,27 +19,19 @@ if [[ -x "$python" ]]; then
     exit
 fi
 
-python3 -m pip --version >/dev/null 2>&1 ||
-    fail "python3 has no pip (on Debian: apt-get install python3-pip)"
-
-mkdir -p "$cache"
-scratch=$(mktemp -d "$cache/python.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+needs_pip
+begin python
 
 # Without pip inside, the environment needs no ensurepip, which Debian packages
 # separately; the pip outside installs into it. Nothing in it depends on its own path
 # as long as modules are run with `python -m`, so it can be renamed when it is whole.
-echo "python-env.sh: making a Python environment for the tests (once)" >&2
+say "making a Python environment for the tests (once)"
 python3 -m venv --without-pip "$scratch/environment" >&2 ||
     fail "python3 -m venv failed, see above (on Debian: apt-get install python3-venv)"
 packages=$("$scratch/environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet \
     --only-binary :all: --target "$packages" --requirement "$requirements" >&2 ||
     fail "pip could not install $requirements, see above"
-chmod 755 "$scratch/environment"
 
-mv -T "$scratch/environment" "$environment" 2>/dev/null || [[ -x "$python" ]] ||
-    fail "cannot move the environment to $environment"
+keep "$scratch/environment" "$environment"
 echo "$python"
