@@ -16,6 +16,8 @@ use super::{frames, usage};
 /// A server and what keeps it running.
 pub(crate) struct Upstream {
     address: String,
+    /// Its connection string.
+    uri: String,
     _process: Process,
 }
 
@@ -44,17 +46,17 @@ pub(crate) fn thousand_rules() -> String {
 impl Upstream {
     pub(crate) fn canned() -> Result<Self> {
         let (address, process) = own(&["serve", "canned"])?;
-        Ok(Self { address, _process: process })
+        Ok(Self { uri: format!("mongodb://{address}/"), address, _process: process })
     }
 
-    /// A standalone, with a document for each connection's reads and updates.
-    pub(crate) fn mongod(connections: usize) -> Result<Self> {
-        let mongod = Mongod::start(Kind::Standalone);
+    /// One with a document for each connection's reads and updates.
+    pub(crate) fn mongod(kind: Kind, connections: usize) -> Result<Self> {
+        let mongod = Mongod::start(kind);
         let device = |id| doc! { "_id": id, "name": "a device", "temperature": 0.0 };
         let documents: Vec<_> = (0..connections as i64).map(device).collect();
         let reply = mongod.command("bench", doc! { "insert": "devices", "documents": documents });
         ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "the documents could not be inserted: {reply}");
-        Ok(Self { address: mongod.address(), _process: Process::Mongod(mongod) })
+        Ok(Self { address: mongod.address(), uri: mongod.uri(), _process: Process::Mongod(mongod) })
     }
 }
 
@@ -79,7 +81,7 @@ impl Contender {
     }
 
     pub(crate) fn docward(upstream: &Upstream, rules: &str) -> Self {
-        let docward = Docward::before(&format!("mongodb://{}/", upstream.address)).rules(rules).start();
+        let docward = Docward::before(&upstream.uri).rules(rules).start();
         Self { address: docward.address(), process: Some(Process::Docward(docward)) }
     }
 

@@ -8,16 +8,17 @@ use crate::cycle::Cycle;
 use crate::frames;
 use crate::report::{Goal, Report};
 use crate::rounds::{Rounds, RowId};
+use crate::support::mongod::Kind;
 
 /// Bytes of an inserted document's text.
 const TEXT: usize = 256;
 
-fn mongod() -> Result<Option<Upstream>> {
+fn mongod(kind: Kind) -> Result<Option<Upstream>> {
     if std::env::var_os("MONGOD").is_none() {
         eprintln!("skipped: set MONGOD to the path of a mongod, or run `make bench-compare`");
         return Ok(None);
     }
-    Upstream::mongod(CONNECTIONS).map(Some)
+    Upstream::mongod(kind, CONNECTIONS).map(Some)
 }
 
 /// The rows of one number of connections.
@@ -30,9 +31,17 @@ struct Inserts {
 
 /// Numbers for inserted documents: docward's, none, and those that an application asks for itself.
 pub(super) fn sequence() -> Result<Option<Report>> {
-    let Some(upstream) = mongod()? else { return Ok(None) };
-    let direct = Contender::direct(&upstream);
-    let docward = Contender::docward(&upstream, &contenders::thousand_rules());
+    let mut report = Report::new("sequence");
+    for (name, kind) in [("standalone", Kind::Standalone), ("replica set", Kind::ReplicaSet)] {
+        let Some(upstream) = mongod(kind)? else { return Ok(None) };
+        insert_into(&upstream, name, &mut report)?;
+    }
+    Ok(Some(report))
+}
+
+fn insert_into(upstream: &Upstream, name: &str, report: &mut Report) -> Result<()> {
+    let direct = Contender::direct(upstream);
+    let docward = Contender::docward(upstream, &contenders::thousand_rules());
     let insert = |collection: &'static str| move |_| Cycle::of(frames::insert(collection, TEXT));
     let own = |_| Cycle::together(vec![frames::next_number("own"), frames::insert("own", TEXT)]);
     let mut rounds = Rounds::new();
@@ -50,25 +59,28 @@ pub(super) fn sequence() -> Result<Option<Report>> {
         }
     });
     let results = rounds.run()?;
-    let mut report = Report::new("sequence");
     let mut ratios =
-        "| connections | of those without a rule | of the application's own way |\n|---|---|---|\n".to_owned();
+        format!("| {name}, connections | of those without a rule | of the application's own way |\n|---|---|---|\n");
     for Inserts { connections, plain, numbered, own } in rows {
         let (of_plain, of_own) = (results.ratio(numbered, plain, rate), results.ratio(numbered, own, rate));
         ratios += &format!("| {connections} | {of_plain} | {of_own} |\n");
         if connections == CONNECTIONS {
-            report.goal("inserts per second, of those without a rule", Goal::AtLeast(0.9), of_plain);
-            report.goal("inserts per second, of the application's own way", Goal::AtLeast(3.0), of_own);
+            report.goal(&format!("{name}: inserts per second, of those without a rule"), Goal::AtLeast(0.9), of_plain);
+            report.goal(
+                &format!("{name}: inserts per second, of the application's own way"),
+                Goal::AtLeast(3.0),
+                of_own,
+            );
         }
     }
     report.text(&ratios);
     report.text(&results.table());
-    Ok(Some(report))
+    Ok(())
 }
 
 /// Reads, inserts, updates and deletes that no rule concerns.
 pub(super) fn mixed() -> Result<Option<Report>> {
-    let Some(upstream) = mongod()? else { return Ok(None) };
+    let Some(upstream) = mongod(Kind::Standalone)? else { return Ok(None) };
     let direct = Contender::direct(&upstream);
     let haproxy = Contender::haproxy(&upstream)?;
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
