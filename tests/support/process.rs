@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,17 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A TCP port of the loopback interface that was free a moment ago.
+/// A TCP port of the loopback interface that is free and stays so: systems give higher ones to connections and to who
+/// listens on any port, and no other test of this process gets it.
 pub fn free_port() -> u16 {
-    let probe = TcpListener::bind("127.0.0.1:0").unwrap();
-    probe.local_addr().unwrap().port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 10_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Other test processes begin elsewhere.
+    let begin = std::process::id().wrapping_mul(131);
+    let next = || FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
+    let mut candidates = (0..COUNT).map(|_| next() as u16);
+    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("no port is free")
 }
 
 /// The local TCP ports of a process, as Linux tells them (IPv4 only).
