@@ -19,8 +19,9 @@ use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
 use support::process::{PATIENCE, SOON, free_port, poll};
-use support::proxy::Docward;
+use support::proxy::{Builder, Docward};
 use support::raw::Client;
+use tokio::runtime::Runtime;
 
 const RULES: &str = r#"
 version: 1
@@ -89,14 +90,20 @@ fn load(address: &str, database: &str) -> Load {
     load
 }
 
+/// A driver that does not take a slow machine for a server that is gone.
+fn driver(address: &str, options: &str) -> (Runtime, mongodb::Client) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let uri = format!("mongodb://{address}/?replicaSet=rs0&connectTimeoutMS=120000{options}");
+    let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+    (runtime, client)
+}
+
 /// Drivers with pools, which may not repeat anything, with idle connections in between, and transactions. `options` are
 /// more of the connection string.
 fn drivers(address: &str, database: &str, options: &str) -> Load {
     let mut load = Load::start();
     for name in ["plain", "numbered", "slow"] {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let uri = format!("mongodb://{address}/?replicaSet=rs0&retryWrites=false&retryReads=false{options}");
-        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+        let (runtime, client) = driver(address, &format!("&retryWrites=false&retryReads=false{options}"));
         let collection = client.database(database).collection::<Document>(name);
         load.add(move || {
             if name == "slow" {
@@ -111,9 +118,7 @@ fn drivers(address: &str, database: &str, options: &str) -> Load {
             runtime.block_on(work).map(drop).map_err(|error| format!("{name}: {error}"))
         });
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let uri = format!("mongodb://{address}/?replicaSet=rs0{options}");
-    let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+    let (runtime, client) = driver(address, options);
     let collection = client.database(database).collection::<Document>("in_transactions");
     runtime.block_on(async { collection.insert_one(doc! {}).await }).unwrap();
     load.add(move || {
@@ -131,6 +136,11 @@ fn drivers(address: &str, database: &str, options: &str) -> Load {
     load
 }
 
+/// What is under way is not cut off because the machine is slow.
+fn before(mongod: &Mongod) -> Builder {
+    Docward::before(&mongod.uri()).rules(RULES).argument("--drain-timeout").argument("2m")
+}
+
 #[test]
 fn a_new_process_takes_over_and_no_operation_fails() {
     let mongod = Mongod::shared();
@@ -139,7 +149,7 @@ fn a_new_process_takes_over_and_no_operation_fails() {
     let listen = format!("127.0.0.1:{}", free_port());
     let start = || {
         let hand_over = path.to_str().unwrap().to_owned();
-        Docward::before(&mongod.uri()).listen(&listen).rules(RULES).argument("--hand-over").argument(hand_over).start()
+        before(mongod).listen(&listen).argument("--hand-over").argument(hand_over).start()
     };
     let mut docward = start();
     let load = load(&listen, &mongod.fresh_database());
@@ -167,9 +177,8 @@ fn in_tls_too_no_operation_fails() {
     let path = folder.path().join("docward.sock");
     let port = free_port();
     let start = || {
-        Docward::before(&mongod.uri())
+        before(mongod)
             .listen(&format!("127.0.0.1:{port}"))
-            .rules(RULES)
             .argument("--advertise")
             .argument("localhost")
             .argument("--tls-certificate")
@@ -241,7 +250,7 @@ fn connections_stay_whatever_goes_on_in_them() {
 fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
     let mongod = Mongod::shared();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let start = || Docward::before(&mongod.uri()).passing(&socket).rules(RULES).start();
+    let start = || before(mongod).passing(&socket).start();
     let mut docward = start();
     let load = load(&docward.address(), &mongod.fresh_database());
     load.goes_on(100);
@@ -266,13 +275,11 @@ fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
 fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
     let mongod = Mongod::shared();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let start = || Docward::before(&mongod.uri()).passing(&socket).rules(RULES).start();
+    let start = || before(mongod).passing(&socket).start();
     let (mut killed, staying) = (start(), start());
     let mut load = Load::start();
     for _ in 0..4 {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let uri = format!("mongodb://{}/?replicaSet=rs0", staying.address());
-        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).unwrap();
+        let (runtime, client) = driver(&staying.address(), "");
         let numbered = client.database(&mongod.fresh_database()).collection::<Document>("numbered");
         load.add(move || {
             let insert = async { numbered.insert_one(doc! {}).await.map(|_| ()) };
