@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use super::support::process::{Guarded, PATIENCE, SOON, poll};
+use super::support::process::{Guarded, PATIENCE, SOON, poll, uninterrupted};
 use super::support::proxy::Docward;
 use super::{assert_is_command, drain_seconds, key, read, repository};
 
@@ -35,7 +35,7 @@ fn the_service_manager_is_told_of_the_start_and_the_end() {
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let told = || {
         let mut buffer = [0; 64];
-        let length = manager.recv(&mut buffer).unwrap();
+        let length = uninterrupted(|| manager.recv(&mut buffer)).unwrap();
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     };
     let nobody = "mongodb://127.0.0.1:1/";

@@ -1,7 +1,7 @@
 //! Child processes that never outlive the test: their watchdog, their output, free ports.
 //! Knows nothing of what the processes are; `mongod` and `proxy` do.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,17 @@ pub fn local_ports(pid: u32) -> Vec<u16> {
         ours.then(|| u16::from_str_radix(columns[1].rsplit_once(':').unwrap().1, 16).unwrap())
     };
     table.lines().skip(1).filter_map(port).collect()
+}
+
+/// What a system call gives in the end. Linux interrupts one that has a timeout when the machine stands still for a
+/// while, and does not begin it again.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// Asks `probe` every few milliseconds until it gives an answer or time is up.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 
 use super::frame::{Frame, Message};
-use super::process::PATIENCE;
+use super::process::{PATIENCE, uninterrupted};
 
 /// One connection.
 pub struct Client {
@@ -62,7 +62,8 @@ impl Client {
     /// `TimedOut` when nothing comes in time, and what else the socket reports.
     pub fn receive_within(&mut self, timeout: Duration) -> io::Result<Option<Frame>> {
         self.stream.set_read_timeout(Some(timeout))?;
-        match Frame::read(&mut self.stream) {
+        // Only before the frame's first byte: it reads the rest in spite of interruptions.
+        match uninterrupted(|| Frame::read(&mut self.stream)) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
             // Linux names a read that timed out so.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(io::Error::new(ErrorKind::TimedOut, error)),
