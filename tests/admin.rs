@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bson::{Document, doc};
 use serde_json::{Value, json};
-use support::http::{Events, get, post, request, try_get};
+use support::http::{Answer, Events, get, post, request, try_get};
 use support::mongod::{Kind, Mongod};
 use support::process::{PATIENCE, free_port, poll};
 use support::proxy::Docward;
@@ -76,8 +76,9 @@ fn a_drain_is_seen_until_it_is_over() {
     let begun = say(doc! { "insert": "c", "documents": [{ "a": 1 }] }, doc! { "startTransaction": true });
     assert_eq!(begun.get_f64("ok").ok(), Some(1.0), "{begun}");
     docward.signal("TERM");
-    let unready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
-    assert_eq!(unready.json()["reasons"][0]["code"], "draining");
+    // On a slow machine its member may not seem to answer for a moment.
+    let drains = |answer: &Answer| answer.status == 503 && answer.json()["reasons"][0]["code"] == "draining";
+    assert!(poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
     assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
     assert_eq!(say(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
     assert!(docward.wait().success());

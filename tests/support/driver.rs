@@ -70,7 +70,13 @@ pub async fn connect(address: &str, options: &str) -> Client {
 /// What a driver says that finds no server at this connection string, with these words of docward in it. Where it got
 /// none in the second it waits, it knows no reason yet, and is asked again.
 pub async fn refusal(uri: &str, words: &str) -> String {
-    let separator = if uri.contains('?') { '&' } else { '?' };
+    let separator = if uri.ends_with('?') {
+        ""
+    } else if uri.contains('?') {
+        "&"
+    } else {
+        "?"
+    };
     let uri = format!("{uri}{separator}serverSelectionTimeoutMS=1000");
     let deadline = Instant::now() + PATIENCE;
     loop {
