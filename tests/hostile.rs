@@ -25,9 +25,7 @@ struct Victim(Docward);
 
 impl Victim {
     fn new() -> Victim {
-        // So that what closes at once is not closed by the lack of a first message.
-        let docward = Docward::before(&Mongod::shared().uri()).rules(ORDERS_GUARDED);
-        Victim(docward.argument("--handshake-timeout").argument("10m").start())
+        Victim(Docward::start(Mongod::shared(), ORDERS_GUARDED))
     }
 
     fn connect(&self) -> Client {

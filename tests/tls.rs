@@ -353,8 +353,6 @@ fn a_refused_client_gets_its_reason_in_tls_too() {
         .argument(&certificate)
         .argument("--connections")
         .argument("1")
-        .argument("--handshake-timeout")
-        .argument("10m")
         .start();
     let _holds_the_place = raw::Client::connect(&docward.address());
     let runtime = tokio::runtime::Runtime::new().unwrap();

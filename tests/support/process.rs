@@ -15,8 +15,8 @@ use tokio::sync::MutexGuard;
 /// Long enough for a machine that gives a test a tenth of a core; what is slower than this is broken.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is meant to happen at once, on such a machine. Where docward would do the same later by itself, as when ten
-/// seconds without a first message are over, give it a longer time by its flag.
+/// What is meant to happen at once, on such a machine. Less than what docward does by itself later: `proxy` starts it
+/// with patience for a first message.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// Held by tests of one process that must not run side by side, because they measure or fill the machine.

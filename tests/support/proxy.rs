@@ -275,6 +275,13 @@ impl Builder {
         Ok(Docward { process, folder: self.folder, log, addresses, query_address, admin_address })
     }
 
+    /// A client's first message is waited for unless the test is about that: on a slow machine it may connect long
+    /// before it has prepared what it will say.
+    fn handshake_timeout(&self) -> &'static [&'static str] {
+        let is_told = self.arguments.iter().any(|argument| argument == "--handshake-timeout");
+        if self.subcommand == "serve" && !is_told { &["--handshake-timeout", "10m"] } else { &[] }
+    }
+
     fn command(&self) -> Command {
         let executable = env!("CARGO_BIN_EXE_docward");
         let script = match (&self.passed, self.file_limit) {
@@ -296,6 +303,7 @@ impl Builder {
             .arg(&self.subcommand)
             .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
+            .args(self.handshake_timeout())
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdin(stdin)
