@@ -144,6 +144,8 @@ impl Stage {
         let victim = self.victim();
         self.set.stop(victim);
         std::thread::sleep(Duration::from_millis(3000 + self.random.below(3000) as u64));
+        // Another one, if it was the primary.
+        self.set.await_primary();
         self.set.go_on(victim);
         self.set.await_settled();
     }
