@@ -251,7 +251,10 @@ fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
         };
         expected.iter().filter(|_| rule.loaded).for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
         // A rule that was changed begins anew; its name goes on.
-        rule.verdicts.iter().for_each(|(verdict, count)| *verdicts.entry((name, *verdict)).or_default() += count);
+        rule.counts
+            .verdicts
+            .iter()
+            .for_each(|(verdict, count)| *verdicts.entry((name, *verdict)).or_default() += count);
     }
     verdicts
 }

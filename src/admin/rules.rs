@@ -29,8 +29,8 @@ pub(super) async fn rules(State(sources): State<Sources>) -> Json<Value> {
 
 fn to_json(rule: &LiveRule, now: u64) -> Value {
     let minute = |(minute, counts): (u64, Counts)| with(json!({"at": minute * MILLISECONDS_PER_MINUTE}), counts);
-    let history: Vec<Value> = rule.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
-    let apps = rule.tally.apps();
+    let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
+    let apps = rule.counts.tally.apps();
     let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
     json!({
         "name": rule.label.name,
@@ -38,13 +38,13 @@ fn to_json(rule: &LiveRule, now: u64) -> Value {
         "loaded": rule.loaded,
         "written": *rule.written,
         "since": milliseconds(rule.since),
-        "last": rule.last.map(milliseconds),
-        "verdicts": rule.verdicts,
-        "counts": rule.tally.counts,
+        "last": rule.counts.last.map(milliseconds),
+        "verdicts": rule.counts.verdicts,
+        "counts": rule.counts.tally.counts,
         "history": history,
         "apps": listed,
         "more_apps": apps.len().saturating_sub(APPS),
-        "examples": rule.tally.examples(),
+        "examples": rule.counts.tally.examples(),
     })
 }
 

@@ -84,7 +84,8 @@ impl Counts {
         *count = count.saturating_add(statements);
     }
 
-    fn merge(&mut self, other: Self) {
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: Self) {
         self.add(Effect::Rejected, other.rejected);
         self.add(Effect::Rewritten, other.rewritten);
         self.add(Effect::Warned, other.warned);

@@ -1,6 +1,6 @@
 //! What a rule said in each of the last minutes, for a small plot of when it began and whether it goes on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::audit::{Counts, Effect};
 
@@ -26,6 +26,16 @@ impl History {
         }
     }
 
+    /// Adds what was counted elsewhere.
+    pub(super) fn merge(&mut self, other: &Self) {
+        let mut both = BTreeMap::new();
+        for (minute, counts) in self.0.iter().chain(&other.0) {
+            both.entry(*minute).or_insert_with(Counts::default).merge(*counts);
+        }
+        let newest = both.last_key_value().map_or(0, |(minute, _)| *minute);
+        self.0 = both.into_iter().filter(|(minute, _)| minute + MINUTES > newest).collect();
+    }
+
     /// The minutes that are not too old at `now`, a minute too.
     pub fn since(&self, now: u64) -> impl Iterator<Item = (u64, Counts)> + '_ {
         self.0.iter().copied().filter(move |(minute, _)| minute + MINUTES > now)
@@ -48,5 +58,18 @@ mod tests {
         history.add(1000, Effect::Rewritten, 1);
         assert_eq!(history.0.len(), 1);
         assert_eq!(history.since(5000).count(), 0);
+    }
+
+    #[test]
+    fn what_was_counted_elsewhere_is_added_by_its_minute() {
+        let of = |minutes: &[(u64, u64)]| {
+            let mut history = History::default();
+            minutes.iter().for_each(|(minute, statements)| history.add(*minute, Effect::Rejected, *statements));
+            history
+        };
+        let mut history = of(&[(100, 1), (102, 2)]);
+        history.merge(&of(&[(101, 10), (102, 20), (160, 40)]));
+        let rejected: Vec<_> = history.since(0).map(|(minute, counts)| (minute, counts.rejected)).collect();
+        assert_eq!(rejected, [(101, 10), (102, 22), (160, 40)]);
     }
 }

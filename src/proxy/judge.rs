@@ -46,7 +46,7 @@ where
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let (frame, came) = self.opened(frame)?;
         self.owed.span = self.door.meter.open_judged(&frame);
-        let rules = self.door.rules.load_full();
+        let rules = self.door.rules.load();
         let frame = match rules.admit(&frame, &self.session.entrance) {
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
@@ -56,7 +56,7 @@ where
                     let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
-                self.tell(observations, &*rules, &frame, true).await?;
+                self.tell(observations, &**rules, &frame, true).await?;
                 return self.conclude(step, frame, came);
             }
         };
@@ -67,7 +67,7 @@ where
         let last = loop {
             let observations = plan.take_observations();
             let watched = watched && !plan.must_finish();
-            self.tell(observations, &*rules, &frame, watched).await?;
+            self.tell(observations, &**rules, &frame, watched).await?;
             step = match step {
                 Step::Exchange(message) => {
                     let reply = self.exchange(message, watched).await?;
@@ -189,9 +189,8 @@ where
     }
 
     async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
-        let door = self.door.clone();
-        let (asked, kind) = (door.meter.now(), kind_of(&lookup));
-        let found = match door.service.find(lookup) {
+        let (asked, kind) = (self.door.meter.now(), kind_of(&lookup));
+        let found = match self.door.service.find(lookup) {
             Answer::Here(found) => found,
             Answer::Coming(mut answer) => {
                 std::future::poll_fn(|cx| {
@@ -203,9 +202,9 @@ where
                 .await?
             }
         };
-        let waited = door.meter.since(asked);
+        let waited = self.door.meter.since(asked);
         self.waited += waited;
-        door.meter.looked_up(kind, waited, &found);
+        self.door.meter.looked_up(kind, waited, &found);
         Ok(found)
     }
 }

@@ -4,14 +4,13 @@
 //! looks at the clock, when it was read and when it was sent on, and some additions in memory that its thread seldom
 //! shares. Whose reply is whose is known by [`super::owed`], which carries the times along.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::available_parallelism;
 use std::time::Instant;
 
 use super::owed::OwedReplies;
+use super::sharded::Sharded;
 use super::spans::{Opened, Tracer};
 use crate::command::{CommandName, command_names};
 use crate::document;
@@ -19,8 +18,6 @@ use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::histogram::{Histogram, Reading};
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
-/// Copies of the counters; threads beyond share them.
-const MAX_SHARDS: usize = 16;
 /// Where the body begins in an OP_MSG whose body comes first: flags, kind.
 const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
 
@@ -50,19 +47,17 @@ pub(super) struct Meter(Option<Meters>);
 #[derive(Debug)]
 struct Meters {
     began: Instant,
-    shards: Box<[Shard]>,
-    lookups: [LookupMeter; LOOKUPS.len()],
+    shards: Sharded<Shard>,
     tracer: Option<Arc<Tracer>>,
 }
 
-/// On cache lines of its own, so that threads do not wait for one another.
 #[derive(Debug)]
-#[repr(align(128))]
 struct Shard {
     from_clients: AtomicU64,
     from_upstream: AtomicU64,
     /// By the commands' numbers; made when the first of a kind comes.
     commands: Box<[OnceLock<Box<CommandMeter>>]>,
+    lookups: [LookupMeter; LOOKUPS.len()],
 }
 
 #[derive(Debug, Default)]
@@ -113,13 +108,7 @@ pub struct LookupMeasures {
 
 impl Meter {
     pub(super) fn running(tracer: Option<Arc<Tracer>>) -> Self {
-        let shards = available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_SHARDS);
-        Self(Some(Meters {
-            began: Instant::now(),
-            shards: (0..shards).map(|_| Shard::new()).collect(),
-            lookups: Default::default(),
-            tracer,
-        }))
+        Self(Some(Meters { began: Instant::now(), shards: Sharded::new(Shard::new), tracer }))
     }
 
     /// Now; the clock is only looked at if somebody looks.
@@ -130,7 +119,7 @@ impl Meter {
     /// Counts bytes that were read; gives when.
     pub(super) fn read(&self, side: Side, bytes: usize) -> Moment {
         let Some(meters) = &self.0 else { return Moment::NEVER };
-        let shard = meters.shard();
+        let shard = meters.shards.mine();
         let count = match side {
             Side::Client => &shard.from_clients,
             Side::Upstream => &shard.from_upstream,
@@ -200,7 +189,7 @@ impl Meter {
 
     /// A lookup of this kind was answered after so many nanoseconds.
     pub(super) fn looked_up(&self, kind: usize, nanoseconds: u64, answer: &Result<Found, LookupError>) {
-        let Some(meter) = self.0.as_ref().and_then(|meters| meters.lookups.get(kind)) else { return };
+        let Some(meter) = self.0.as_ref().and_then(|meters| meters.shards.mine().lookups.get(kind)) else { return };
         meter.latency.add(nanoseconds);
         match answer {
             Ok(_) => {}
@@ -230,17 +219,8 @@ impl Meters {
         Moment(since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(since.subsec_nanos())) | 1)
     }
 
-    fn shard(&self) -> &Shard {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
-        }
-        // There is at least one.
-        &self.shards[NUMBER.get() % self.shards.len()]
-    }
-
     fn note(&self, command: CommandName, own: u64, upstream: Option<u64>) {
-        let Some(meter) = self.shard().commands.get(command.number()) else { return };
+        let Some(meter) = self.shards.mine().commands.get(command.number()) else { return };
         let meter = meter.get_or_init(Box::default);
         meter.own.add(own);
         if let Some(upstream) = upstream {
@@ -256,8 +236,9 @@ impl Meters {
     }
 
     fn measures(&self) -> Measures {
-        let mut measures = Measures::default();
-        for shard in &self.shards {
+        let lookups = LOOKUPS.map(|kind| (kind, LookupMeasures::default())).into();
+        let mut measures = Measures { lookups, ..Measures::default() };
+        for shard in self.shards.iter() {
             measures.from_clients += shard.from_clients.load(Ordering::Relaxed);
             measures.from_upstream += shard.from_upstream.load(Ordering::Relaxed);
             for (name, meter) in command_names().zip(&shard.commands) {
@@ -267,13 +248,12 @@ impl Meters {
                     measured.upstream.merge(&meter.upstream.read());
                 }
             }
+            for ((_, measured), meter) in measures.lookups.iter_mut().zip(&shard.lookups) {
+                measured.latency.merge(&meter.latency.read());
+                measured.refused += meter.refused.load(Ordering::Relaxed);
+                measured.unavailable += meter.unavailable.load(Ordering::Relaxed);
+            }
         }
-        let lookup = |meter: &LookupMeter| LookupMeasures {
-            latency: meter.latency.read(),
-            refused: meter.refused.load(Ordering::Relaxed),
-            unavailable: meter.unavailable.load(Ordering::Relaxed),
-        };
-        measures.lookups = LOOKUPS.into_iter().zip(self.lookups.iter().map(lookup)).collect();
         measures
     }
 }
@@ -281,6 +261,11 @@ impl Meters {
 impl Shard {
     fn new() -> Self {
         let commands = command_names().map(|_| OnceLock::new()).collect();
-        Self { from_clients: AtomicU64::new(0), from_upstream: AtomicU64::new(0), commands }
+        Self {
+            from_clients: AtomicU64::new(0),
+            from_upstream: AtomicU64::new(0),
+            commands,
+            lookups: Default::default(),
+        }
     }
 }

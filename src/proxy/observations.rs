@@ -4,21 +4,24 @@
 //! rule that was changed begins anew. Of rules in shadow mode the shapes of commands are kept too: it is the
 //! report of `docward audit`, live. Single decisions go on in [`super::decisions`].
 
-use std::collections::{BTreeMap, HashMap};
+mod counts;
+mod register;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::sync::broadcast::Receiver;
 
+use self::counts::Counts;
+pub use self::counts::RuleCounts;
+use self::register::{Known, Register};
 use super::decisions::{Decision, Tail};
-use super::history::History;
 use super::policy::{Policy, RuleLabel, WrittenRule};
-use super::throttle::Budget;
-use crate::audit::{Effect, Noted, RuleTally, shape_of_frame};
+use super::sharded::Sharded;
+use crate::audit::{Effect, Noted, shape_of_frame};
 use crate::engine::{Observation, Said, Session};
 
-/// Rules remembered that are no longer loaded; of more the oldest are forgotten.
-const MAX_RETIRED: usize = 1000;
 /// Decisions in a second that are said on, of one rule with one verdict, and of all.
 const SAID_OF_ONE: u32 = 10;
 const SAID_OF_ALL: u32 = 100;
@@ -26,21 +29,12 @@ const SAID_OF_ALL: u32 = 100;
 /// Counts per rule since each was first loaded.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
-    /// A plain mutex: held for one addition, and only by messages that a rule spoke about.
-    kept: Mutex<Kept>,
+    /// Plain mutexes: who holds one adds to it, or is the only one who reads it. Locked before the register.
+    counts: Sharded<Mutex<Counts>>,
+    register: Mutex<Register>,
     tail: Tail,
     /// Decisions are logged with the documents they are about.
     in_full: bool,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    /// The set that `current` is about.
-    version: Option<u64>,
-    /// Places of the set's rules in `rules`, by their numbers.
-    current: Vec<usize>,
-    rules: Vec<LiveRule>,
-    said: Budget,
 }
 
 /// What one rule has said since it was first loaded.
@@ -52,14 +46,7 @@ pub struct LiveRule {
     pub since: SystemTime,
     /// Whether it is in force now.
     pub loaded: bool,
-    /// By what it said: "reject", "shadow-reject".
-    pub verdicts: BTreeMap<&'static str, u64>,
-    /// When it last said anything.
-    pub last: Option<SystemTime>,
-    /// With applications; with examples where it is only tried.
-    pub tally: RuleTally,
-    pub history: History,
-    said: BTreeMap<&'static str, Budget>,
+    pub counts: RuleCounts,
 }
 
 impl Observations {
@@ -73,7 +60,7 @@ impl Observations {
         for observation in observations {
             let tried = matches!(observation.said, Said::ShadowReject | Said::ShadowRewrite);
             let shape = tried.then(|| shape_of_frame(frame));
-            let said_on = self.lock().note(&observation, shape, session, policy);
+            let said_on = self.count(&observation, shape, session, policy);
             if let Some(left_out) = said_on {
                 let decision = Decision::new(observation, session, frame, left_out, self.in_full);
                 decision.log();
@@ -82,31 +69,9 @@ impl Observations {
         }
     }
 
-    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some.
-    pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
-        self.tail.follow()
-    }
-
-    /// Every rule in the order of the files, then those that were loaded before.
-    pub(super) fn report<P: Policy>(&self, policy: &P) -> Vec<LiveRule> {
-        let mut kept = self.lock();
-        kept.load(policy);
-        let (mut loaded, mut retired) = (Vec::new(), Vec::new());
-        loaded.extend(kept.current.iter().filter_map(|place| kept.rules.get(*place).cloned()));
-        retired.extend(kept.rules.iter().filter(|rule| !rule.loaded).cloned());
-        loaded.append(&mut retired);
-        loaded
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Kept {
     /// Counts; `Some` when the decision is to be said on, with how many like it were not since the last one.
-    fn note<P: Policy>(
-        &mut self,
+    fn count<P: Policy>(
+        &self,
         observation: &Observation,
         shape: Option<String>,
         session: &Session,
@@ -119,91 +84,60 @@ impl Kept {
             namespace: &observation.namespace,
             reason: &observation.reason,
         };
-        self.load(policy);
-        let place = *self.current.get(observation.rule.index())?;
-        let rule = self.rules.get_mut(place)?;
-        rule.note(&noted, observation.said.as_str(), shape);
-        rule.may_say(observation.said.as_str(), &mut self.said)
+        let verdict = observation.said.as_str();
+        let mut counts = lock(self.counts.mine());
+        let (key, counts) = counts.of(observation.rule.index(), policy, &self.register)?;
+        let left_out = counts.note(&noted, verdict, shape)?;
+        // Ten times a second at most.
+        lock(&self.register).may_say(key, verdict, left_out)
     }
 
-    /// Makes `policy` the set that numbers are about.
-    fn load<P: Policy>(&mut self, policy: &P) {
-        if self.version == Some(policy.version()) {
-            return;
-        }
-        self.version = Some(policy.version());
-        self.forget();
-        let mut places: HashMap<RuleLabel, usize> =
-            self.rules.iter().enumerate().map(|(place, rule)| (rule.label.clone(), place)).collect();
-        self.rules.iter_mut().for_each(|rule| rule.loaded = false);
-        self.current.clear();
-        for (label, written) in policy.written() {
-            let place = *places.entry(label.clone()).or_insert(self.rules.len());
-            let written = Arc::new(written);
-            match self.rules.get_mut(place) {
-                Some(rule) => (rule.loaded, rule.written) = (true, written),
-                None => self.rules.push(LiveRule::new(label, written)),
+    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some.
+    pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
+        self.tail.follow()
+    }
+
+    /// Every rule in the order of the files, then those that were loaded before.
+    pub(super) fn report<P: Policy>(&self, policy: &P) -> Vec<LiveRule> {
+        let (keys, mut rules): (Vec<_>, Vec<_>) = {
+            let mut register = lock(&self.register);
+            register.load(policy);
+            register.in_order().into_iter().map(|known| (known.key, LiveRule::silent(known))).unzip()
+        };
+        let places: HashMap<_, _> = keys.into_iter().zip(0..).collect();
+        for counts in self.counts.iter() {
+            for (key, counts) in lock(counts).all() {
+                if let Some(rule) = places.get(&key).and_then(|place: &usize| rules.get_mut(*place)) {
+                    rule.counts.merge(counts);
+                }
             }
-            self.current.push(place);
         }
-    }
-
-    fn forget(&mut self) {
-        let retired = self.rules.iter().filter(|rule| !rule.loaded).count();
-        let mut surplus = retired.saturating_sub(MAX_RETIRED);
-        self.rules.retain(|rule| {
-            let forgotten = !rule.loaded && surplus > 0;
-            surplus -= usize::from(forgotten);
-            !forgotten
-        });
+        rules
     }
 }
 
+/// Nothing panics while it holds these locks; should it, the counts are still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl LiveRule {
-    fn new(label: RuleLabel, written: Arc<WrittenRule>) -> Self {
+    /// One that has not said anything yet.
+    fn silent(known: &Known) -> Self {
         Self {
-            label,
-            written,
-            since: SystemTime::now(),
-            loaded: true,
-            verdicts: BTreeMap::new(),
-            last: None,
-            tally: RuleTally::default(),
-            history: History::default(),
-            said: BTreeMap::new(),
-        }
-    }
-
-    fn note(&mut self, noted: &Noted<'_>, verdict: &'static str, shape: Option<String>) {
-        let now = SystemTime::now();
-        let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-        *self.verdicts.entry(verdict).or_default() += noted.statements;
-        self.last = Some(now);
-        self.history.add(minute, noted.effect, noted.statements);
-        match shape {
-            Some(shape) => self.tally.note(noted, shape, || None),
-            None => self.tally.count(noted),
-        }
-    }
-
-    /// `all` is what all rules may say together.
-    fn may_say(&mut self, verdict: &'static str, all: &mut Budget) -> Option<u64> {
-        let own = self.said.entry(verdict).or_default();
-        let left_out = own.take(SAID_OF_ONE)?;
-        match all.take(SAID_OF_ALL) {
-            Some(_) => Some(left_out),
-            None => {
-                own.leave_out(left_out + 1);
-                None
-            }
+            label: known.label.clone(),
+            written: known.written.clone(),
+            since: known.since,
+            loaded: known.loaded,
+            counts: RuleCounts::default(),
         }
     }
 
     /// One line for each thing it said; for a rule that is tried also applications and examples.
     pub(super) fn log(&self) {
-        let Self { label: RuleLabel { name: rule, .. }, tally, .. } = self;
+        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, .. } = self;
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        for (verdict, count) in &self.verdicts {
+        for (verdict, count) in verdicts {
             tracing::info!(rule, verdict, count, since, "rule's verdicts since it was first loaded");
         }
         let examples = tally.examples();
@@ -267,14 +201,16 @@ mod tests {
         let second = rules(&text);
         replace(&observations, &second, "two");
         let report = observations.report(&second);
-        let counted: Vec<_> =
-            report.iter().map(|rule| (rule.label.name.as_str(), rule.loaded, rule.tally.counts.rejected)).collect();
+        let counted: Vec<_> = report
+            .iter()
+            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.rejected))
+            .collect();
         assert_eq!(counted, [("other", true, 0), ("r", true, 2)]);
         let live = report.last().unwrap();
-        assert_eq!(live.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
-        let examples = live.tally.examples();
+        assert_eq!(live.counts.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
+        let examples = live.counts.tally.examples();
         assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
-        assert_eq!(live.verdicts.get("shadow-reject"), Some(&2));
+        assert_eq!(live.counts.verdicts.get("shadow-reject"), Some(&2));
 
         let third = rules(&rule("r", "replacement: { unguarded: merge }"));
         replace(&observations, &third, "one");
@@ -282,9 +218,35 @@ mod tests {
         let counted: Vec<_> = report
             .iter()
             .map(|rule| {
-                (rule.label.name.as_str(), rule.loaded, rule.tally.counts.rejected, rule.tally.counts.rewritten)
+                (
+                    rule.label.name.as_str(),
+                    rule.loaded,
+                    rule.counts.tally.counts.rejected,
+                    rule.counts.tally.counts.rewritten,
+                )
             })
             .collect();
         assert_eq!(counted, [("r", true, 0, 1), ("r", false, 2, 0), ("other", false, 0, 0)]);
+    }
+
+    #[test]
+    fn what_threads_count_is_put_together_and_they_share_what_may_be_said() {
+        let (observations, rules) = (Observations::default(), rules(&rule("r", "replacement: {}")));
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for app in ["one", "two", "one", "two"] {
+                let (observations, rules) = (&observations, &rules);
+                scope.spawn(move || (0..50).for_each(|_| replace(observations, rules, app)));
+            }
+        });
+        let seconds = began.elapsed().as_secs() + 1;
+        let report = observations.report(&rules);
+        let counts = &report[0].counts;
+        assert_eq!(counts.verdicts.get("shadow-reject"), Some(&200));
+        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
+        assert_eq!(counts.tally.examples()[0].statements, 200);
+        let (said, _) = observations.follow();
+        let left_out: u64 = said.iter().map(|decision| decision.left_out).sum();
+        assert!(said.len() as u64 <= 10 * seconds && said.len() as u64 + left_out <= 200, "{said:?}");
     }
 }

@@ -25,15 +25,15 @@ pub use leases::Leases;
 pub use mongo::MongoService;
 
 /// An answer, or one on its way.
-pub enum Answer<'s> {
+pub enum Answer {
     Here(Result<Found, LookupError>),
-    Coming(Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send + 's>>),
+    Coming(Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send>>),
 }
 
 /// Answers what a plan must know from outside.
 pub trait Service: Send + Sync + 'static {
     /// Dropping the answer before it is there may leave a gap in a sequence, never a number issued twice.
-    fn find(&self, lookup: Lookup) -> Answer<'_>;
+    fn find(&self, lookup: Lookup) -> Answer;
 
     /// Blocks of numbers that were taken so far.
     fn leases(&self) -> Leases {

@@ -92,7 +92,7 @@ impl MongoService {
 }
 
 impl Service for MongoService {
-    fn find(&self, lookup: Lookup) -> Answer<'_> {
+    fn find(&self, lookup: Lookup) -> Answer {
         match lookup {
             Lookup::Lease(lease) => match self.allocator.numbers(lease) {
                 Numbers::Here(numbers) => Answer::Here(Ok(Found::Numbers(numbers))),

@@ -97,7 +97,7 @@ impl Steps for ScriptedPlan<'_> {
 struct Oracle;
 
 impl Service for Oracle {
-    fn find(&self, lookup: Lookup) -> Answer<'_> {
+    fn find(&self, lookup: Lookup) -> Answer {
         match lookup {
             Lookup::Maximum(maximum) if maximum.field == "never" => Answer::Coming(Box::pin(std::future::pending())),
             _ => Answer::Here(Ok(Found::Maximum(Some(7)))),
