@@ -43,6 +43,7 @@ pub mod code {
     pub const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
     /// A later transaction of the session has begun.
     pub const TRANSACTION_TOO_OLD: i32 = 225;
+    pub const NO_SUCH_TRANSACTION: i32 = 251;
     pub const TRANSACTION_COMMITTED: i32 = 256;
     /// The legacy opcodes, as servers since 5.1 answer them.
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;

@@ -29,6 +29,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) procedure: Option<(&'r Rule, Arc<dyn Procedure>)>,
     /// How often a transaction was begun for it in vain.
     pub(super) attempts: u32,
+    /// How often its transaction was ended by somebody with the same write.
+    pub(super) rivalries: u32,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,7 @@ fn judge_statement<'r, 'a>(
         sequences: SmallVec::new(),
         procedure: None,
         attempts: 0,
+        rivalries: 0,
     };
     for (rule, stance) in bench {
         let verdict = rule.pattern.verdict(&judged.statement, context);

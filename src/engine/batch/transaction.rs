@@ -23,6 +23,8 @@ const MAX_CONFLICTS: u32 = 300;
 const MAX_COMMITS: u32 = 3;
 /// The longest pause before a repetition is two to this power, in milliseconds.
 const LONGEST_PAUSE: u32 = 5;
+/// The same where somebody with the same write ended the transaction: longer than one takes on a busy machine.
+const LONGEST_TRUCE: u32 = 8;
 
 /// A statement's transaction under way.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(super) struct Transaction<'f> {
     conversation: Box<dyn Conversation>,
     /// `None` inside the client's transaction.
     pub(super) own: Option<OwnTransaction>,
+    /// The server has done something in it, so that it was there.
+    answered: bool,
     /// The server's reply to the client's statement.
     applied: Vec<u8>,
     commits: u32,
@@ -51,6 +55,18 @@ pub(super) enum Told {
     Abort(Afterwards),
     /// Nothing: it is the pause before the next attempt.
     Pause,
+}
+
+/// Why a statement's transaction begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    /// Its number is one of an attempt that is over.
+    Number,
+    /// Others write to the same nodes.
+    Others,
+    /// Somebody with the same write ended it, and carries that out now. Both would do so to each other for ever if
+    /// neither gave the other the time that a transaction takes.
+    Rival,
 }
 
 /// What follows when nothing of the transaction is left.
@@ -79,8 +95,16 @@ impl<'f> BatchJob<'f> {
         };
         let (rule, conversation) = (*rule, procedure.begin());
         let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
-        self.transaction =
-            Some(Transaction { rule, index, statement, conversation, own, applied: Vec::new(), commits: 0 });
+        self.transaction = Some(Transaction {
+            rule,
+            index,
+            statement,
+            conversation,
+            own,
+            answered: false,
+            applied: Vec::new(),
+            commits: 0,
+        });
         self.converse(Heard::Start, observations)
     }
 
@@ -169,6 +193,7 @@ impl<'f> BatchJob<'f> {
         let Some(transaction) = &mut self.transaction else {
             return close("docward lost its place in a transaction");
         };
+        transaction.answered |= reply.is_ok() && matches!(told, Told::Find | Told::Change | Told::Apply);
         let step = match told {
             Told::Abort(Afterwards::GoOn) => {
                 self.transaction = None;
@@ -180,7 +205,7 @@ impl<'f> BatchJob<'f> {
             }
             Told::EndEarlier => match error_code(&reply) {
                 Some(code::TRANSACTION_COMMITTED) => self.was_done_before(observations),
-                _ => self.again(false, observations),
+                _ => self.again(Obstacle::Number, observations),
             },
             Told::Commit => return self.take_commit(&reply, frame, observations),
             Told::Find | Told::Change | Told::Apply if !reply.is_ok() => {
@@ -211,7 +236,7 @@ impl<'f> BatchJob<'f> {
         let errors = merge::errors_of(reply, self.batch.form);
         let step = match errors.first() {
             // Another upsert was faster; now there is something to update.
-            Some((_, error)) if own && self.collided(index, *error) => self.again(true, observations),
+            Some((_, error)) if own && self.collided(index, *error) => self.again(Obstacle::Others, observations),
             // The server has aborted.
             Some(_) => self.deliver(frame, observations),
             None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(Afterwards::Deliver),
@@ -233,9 +258,8 @@ impl<'f> BatchJob<'f> {
         }
         transaction.commits += 1;
         let step = match () {
-            () if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
-            // Somebody with the same write has ended this transaction, and begun the next.
-            () if error_code(reply) == Some(code::TRANSACTION_TOO_OLD) => self.again(false, observations),
+            () if is_over(reply) => self.again(Obstacle::Rival, observations),
+            () if asking::has_label(reply, "TransientTransactionError") => self.again(Obstacle::Others, observations),
             () if asking::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
                 "the server did not say whether a transaction of docward's was committed; the driver asks again"
                     .to_owned(),
@@ -255,7 +279,8 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(self.pass_on(frame));
         }
         let step = match error_code(reply) {
-            Some(code::TRANSACTION_TOO_OLD) => self.again(false, observations),
+            _ if transaction.answered && is_over(reply) => self.again(Obstacle::Rival, observations),
+            Some(code::TRANSACTION_TOO_OLD) => self.again(Obstacle::Number, observations),
             // This number was used, by the statement as it was sent before.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
                 let message = self.asking().end("abortTransaction");
@@ -264,7 +289,7 @@ impl<'f> BatchJob<'f> {
             _ if asking::is_gone(reply) => {
                 Step::Close("the server went away from a transaction of docward's".to_owned())
             }
-            _ if asking::has_label(reply, "TransientTransactionError") => self.again(true, observations),
+            _ if asking::has_label(reply, "TransientTransactionError") => self.again(Obstacle::Others, observations),
             // Drivers would report that as a want of retryable writes.
             Some(code::ILLEGAL_OPERATION) if told == Told::Find => {
                 transaction.own = None;
@@ -272,18 +297,19 @@ impl<'f> BatchJob<'f> {
                 self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), observations)
             }
             // findAndModify has no write errors of its own.
-            _ if told == Told::Apply && self.collided(index, reply.body) => self.again(true, observations),
+            _ if told == Told::Apply && self.collided(index, reply.body) => self.again(Obstacle::Others, observations),
             _ => self.end_with(frame),
         };
         Flow::Break(step)
     }
 
     /// The same from the beginning, after a pause if somebody is in the way.
-    fn again(&mut self, in_the_way: bool, observations: &mut Observations) -> Step {
+    fn again(&mut self, obstacle: Obstacle, observations: &mut Observations) -> Step {
         let Some(transaction) = self.transaction.take() else { return self.conclude() };
-        let attempts = self.judged.get_mut(transaction.index).map_or(MAX_CONFLICTS, |judged| {
+        let (attempts, rivalries) = self.judged.get_mut(transaction.index).map_or((MAX_CONFLICTS, 0), |judged| {
             judged.attempts += 1;
-            judged.attempts
+            judged.rivalries += u32::from(obstacle == Obstacle::Rival);
+            (judged.attempts, judged.rivalries)
         });
         if attempts >= MAX_CONFLICTS {
             self.transaction = Some(Transaction { own: None, ..transaction });
@@ -294,16 +320,20 @@ impl<'f> BatchJob<'f> {
             };
             return self.give_up(rejection, observations);
         }
-        let pause = if in_the_way { self.pause(attempts) } else { Duration::ZERO };
+        let pause = match obstacle {
+            Obstacle::Number => Duration::ZERO,
+            Obstacle::Others => self.pause(attempts, attempts.min(LONGEST_PAUSE)),
+            Obstacle::Rival => self.pause(attempts, rivalries.min(LONGEST_TRUCE)),
+        };
         self.awaiting = Awaiting::Transaction(Told::Pause);
         Step::Pause(pause)
     }
 
-    /// Random enough that two who met do not meet again.
-    fn pause(&self, attempts: u32) -> Duration {
+    /// Two to this power milliseconds at most, and random enough that two who met do not meet again.
+    fn pause(&self, attempts: u32, power: u32) -> Duration {
         let [a, b, c, d, ..] = self.own_session.id;
         let dice = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
-        Duration::from_millis(u64::from(1 + dice % (1 << attempts.min(LONGEST_PAUSE))))
+        Duration::from_millis(u64::from(1 + dice % (1 << power)))
     }
 
     /// The statement was carried out when the client sent it the first time. The members that the client's write
@@ -355,6 +385,11 @@ impl<'f> BatchJob<'f> {
             Flow::Break(step) => step,
         }
     }
+}
+
+/// Whether the transaction that the command was for is there no more.
+fn is_over(reply: &Reply<'_>) -> bool {
+    matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
 }
 
 fn error_code(reply: &Reply<'_>) -> Option<i32> {

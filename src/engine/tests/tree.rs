@@ -1,5 +1,7 @@
 //! `tree` as a table, and its transactions as dialogues with a server that is written by hand.
 
+use std::time::Duration;
+
 use super::*;
 
 const TREE: &str = "tree: { path: path, parent: parent }";
@@ -161,6 +163,34 @@ fn a_write_that_was_done_is_not_done_again() {
     dialogue.hears(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"});
     let (_, (_, next, starts)) = dialogue.hears(doc! {"ok": 1.0}).waits().sent();
     assert_eq!((next, starts), (number + 1, true));
+}
+
+/// Two docwards that carry out the same write end each other's transactions.
+#[test]
+fn who_is_ended_by_the_same_write_leaves_it_more_and_more_time() {
+    let rules = rules(&CATEGORIES);
+    let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
+    let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid, "txnNumber": 5i64});
+    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut pause_after = |replies: [Bson; 2]| {
+        replies.into_iter().for_each(|reply| _ = dialogue.hears(reply));
+        let Step::Pause(pause) = dialogue.step else { panic!("{:?}", dialogue.step) };
+        dialogue.waits();
+        pause.as_millis()
+    };
+    let found = || doc! {"cursor": {"firstBatch": [books()], "id": 0i64, "ns": "d.c"}, "ok": 1.0};
+    let conflicts = (0..20).map(|_| pause_after([found(), conflict()])).max().unwrap();
+    assert!((1..=32).contains(&conflicts), "{conflicts}");
+    for error in [
+        doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"},
+        doc! {"ok": 0.0, "code": 251, "errmsg": "NoSuchTransaction", "errorLabels": ["TransientTransactionError"]},
+    ] {
+        let truces: Vec<u128> = (0..20).map(|_| pause_after([found(), error.clone()])).collect();
+        assert!(truces.iter().max() > Some(&100) && truces.iter().max() <= Some(&256), "{truces:?}");
+    }
+    // An attempt that was over before holds nobody up.
+    dialogue.hears(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"});
+    assert!(matches!(dialogue.step, Step::Pause(Duration::ZERO)), "{:?}", dialogue.step);
 }
 
 /// A primary that steps down says of a commit that it may be undone; drivers send the write again.
