@@ -212,9 +212,16 @@ async fn a_service_user_that_will_not_do_is_said_at_start() {
         (short, "insert on short.counters (rule 'numbers')"),
         (format!("mongodb://{}/?replicaSet=rs0", mongod().address()), "the upstream wants a login, and rule 'numbers'"),
     ] {
-        let Err(log) = before().rules(&rules).argument("--service").argument(&service).try_start() else {
-            panic!("it started: {words}");
-        };
+        // It starts where the server did not answer within five seconds, and says so.
+        let log =
+            poll(PATIENCE, || match before().rules(&rules).argument("--service").argument(&service).try_start() {
+                Err(log) => Some(log),
+                Ok(docward) => {
+                    docward.wait_for_log("is not known yet");
+                    None
+                }
+            });
+        let log = log.unwrap();
         assert!(log.contains(words), "{log}");
     }
     // What no rule needs is not looked at, and a server that is down does not keep docward from starting.
