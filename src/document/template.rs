@@ -1,46 +1,42 @@
 //! A value that is written once and then copied, each time with another text, number and value in its holes. Documents
-//! in it then cost a copy and their lengths, where a [`Writer`](super::Writer) opens and closes each of them.
+//! in it then cost a copy, where a [`Writer`](super::Writer) opens and closes each of them.
+//!
+//! Where everything stands depends on the text's length alone, so a value is laid out once for each length.
+
+use std::sync::OnceLock;
 
 use super::{Document, Element, Kind, Slot, Value};
+
+/// Texts shorter than this share their layouts; longer field names are rare, and laid out each time.
+const SHORT: usize = 64;
 
 /// A value with holes.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
-    kind: Kind,
-    /// The value without the texts and the value that go into its holes.
-    bytes: Vec<u8>,
-    /// Where the text goes: bytes of the template before it. Ascending.
-    texts: Vec<usize>,
-    /// Where the number goes.
-    numbers: Vec<Place>,
-    /// Where the value goes, behind all texts.
-    value: Option<ValueHole>,
-    /// The length prefixes that text or value change.
-    lengths: Vec<Length>,
+    /// The value as it was written, as the one field of a document.
+    model: Vec<u8>,
+    /// By the text's length; made when the first text of that length comes.
+    layouts: Box<[OnceLock<Box<Layout>>]>,
 }
 
-/// A place in what is written.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    /// Bytes of the template before it.
-    own: usize,
-    /// Texts before it.
-    texts: usize,
+/// A template for texts of one length. All places are bytes from its beginning.
+#[derive(Debug, Clone)]
+struct Layout {
+    kind: Kind,
+    /// The value with room for texts and numbers, and none for the value in it.
+    bytes: Vec<u8>,
+    texts: Vec<usize>,
+    numbers: Vec<usize>,
+    /// Behind all texts and numbers.
+    value: Option<ValueHole>,
+    /// The length prefixes around the value, and what they say without it.
+    around: Vec<(usize, u32)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct ValueHole {
     at: usize,
-    tag: Place,
-}
-
-/// The length prefix of a document, an array or a string.
-#[derive(Debug, Clone, Copy)]
-struct Length {
-    at: Place,
-    own: usize,
-    texts: usize,
-    values: usize,
+    tag: usize,
 }
 
 /// What goes into the holes of one copy.
@@ -60,50 +56,61 @@ pub(crate) const NUMBER_HOLE: i64 = i64::MIN;
 pub(crate) const VALUE_HOLE: Value<'static> = Value { kind: Kind::Undefined, bytes: &[] };
 
 impl Template {
-    /// The template of a value that is written with holes in it; behind the one for the value there is none for a text.
+    /// The template of a value that is written with holes in it; behind the one for the value there is no other.
     pub(crate) fn new(write: impl FnOnce(Slot<'_>)) -> Self {
-        let around = super::document(|w| write(w.slot("")));
-        let value = Document::trusted(&around).values().next().unwrap_or(VALUE_HOLE);
-        let mut template = Self {
-            kind: value.kind,
+        let model = super::document(|w| write(w.slot("")));
+        Self { model, layouts: std::iter::repeat_with(OnceLock::new).take(SHORT).collect() }
+    }
+
+    /// Writes the value with its holes filled.
+    pub(crate) fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
+        let length = filling.text.len();
+        match self.layouts.get(length) {
+            Some(layout) => layout.get_or_init(|| Box::new(self.lay_out(length))).write(slot, filling),
+            None => self.lay_out(length).write(slot, filling),
+        }
+    }
+
+    #[cold]
+    fn lay_out(&self, text_length: usize) -> Layout {
+        let model = Document::trusted(&self.model).values().next().unwrap_or(VALUE_HOLE);
+        let mut layout = Layout {
+            kind: model.kind,
             bytes: Vec::new(),
             texts: Vec::new(),
             numbers: Vec::new(),
             value: None,
-            lengths: Vec::new(),
+            around: Vec::new(),
         };
-        let start = template.here();
-        template.take(value, start);
-        template
+        layout.take(model, 0, text_length);
+        layout
     }
+}
 
-    fn here(&self) -> Place {
-        Place { own: self.bytes.len(), texts: self.texts.len() }
-    }
-
+impl Layout {
     /// Appends a value whose tag is at `tag`. Recursion ends with the template, which no client writes.
-    fn take(&mut self, value: Value<'_>, tag: Place) {
+    fn take(&mut self, value: Value<'_>, tag: usize, text_length: usize) {
         let text = value.as_str().and_then(|text| text.strip_suffix(TEXT_HOLE));
         match (value.as_document().or_else(|| value.as_array()), text) {
-            (Some(nested), _) => self.prefixed(0, |template| {
+            (Some(nested), _) => self.prefixed(0, |layout| {
                 for Element { key, value } in nested.elements() {
-                    let tag = template.here();
-                    template.bytes.push(value.kind as u8);
-                    template.bytes.extend_from_slice(key);
-                    template.bytes.push(0);
-                    template.take(value, tag);
+                    let tag = layout.bytes.len();
+                    layout.bytes.push(value.kind as u8);
+                    layout.bytes.extend_from_slice(key);
+                    layout.bytes.push(0);
+                    layout.take(value, tag, text_length);
                 }
-                template.bytes.push(0);
+                layout.bytes.push(0);
             }),
-            (None, Some(text)) => self.prefixed(4, |template| {
-                template.bytes.extend_from_slice(text.as_bytes());
-                template.texts.push(template.bytes.len());
-                template.bytes.push(0);
+            (None, Some(text)) => self.prefixed(4, |layout| {
+                layout.bytes.extend_from_slice(text.as_bytes());
+                layout.texts.push(layout.bytes.len());
+                layout.bytes.resize(layout.bytes.len() + text_length + 1, 0);
             }),
             (None, None) if value == VALUE_HOLE => self.value = Some(ValueHole { at: self.bytes.len(), tag }),
             (None, None) => {
                 if value.as_raw_i64() == Some(NUMBER_HOLE) {
-                    self.numbers.push(self.here());
+                    self.numbers.push(self.bytes.len());
                 }
                 self.bytes.extend_from_slice(value.bytes);
             }
@@ -112,63 +119,41 @@ impl Template {
 
     /// A length prefix and what `write` puts behind it; `uncounted` bytes of both are not part of the length.
     fn prefixed(&mut self, uncounted: usize, write: impl FnOnce(&mut Self)) {
-        let (at, values) = (self.here(), usize::from(self.value.is_some()));
+        let (at, open) = (self.bytes.len(), self.value.is_none());
         self.bytes.extend_from_slice(&[0; 4]);
         write(self);
-        let length = Length {
-            at,
-            own: self.bytes.len() - at.own - uncounted,
-            texts: self.texts.len() - at.texts,
-            values: usize::from(self.value.is_some()) - values,
-        };
-        if length.texts + length.values > 0 {
-            self.lengths.push(length);
-        } else if let Some(prefix) = self.bytes.get_mut(at.own..at.own + 4) {
-            prefix.copy_from_slice(&(length.own as u32).to_le_bytes());
+        let length = (self.bytes.len() - at - uncounted) as u32;
+        put(&mut self.bytes, at, &length.to_le_bytes());
+        if open && self.value.is_some() {
+            self.around.push((at, length));
         }
     }
 
-    /// Writes the value with its holes filled.
-    pub(crate) fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
-        let (text, value) = (filling.text.as_bytes(), filling.value);
+    /// Writes the value with its holes filled; the text has the layout's length.
+    fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
+        let Filling { text, number, value } = filling;
         let out = slot.begin(self.kind);
         let start = out.len();
-        out.reserve(self.bytes.len() + self.texts.len() * text.len() + value.bytes.len());
-        let (mut rest, mut copied) = (self.bytes.as_slice(), 0);
-        let texts = self.texts.iter().map(|at| (*at, text));
-        for (at, filling) in texts.chain(self.value.map(|hole| (hole.at, value.bytes))) {
-            let (before, after) = rest.split_at_checked(at - copied).unwrap_or_default();
-            out.extend_from_slice(before);
-            out.extend_from_slice(filling);
-            (rest, copied) = (after, at);
-        }
-        out.extend_from_slice(rest);
+        let end = self.value.map_or(self.bytes.len(), |hole| hole.at);
+        let (before, after) = self.bytes.split_at_checked(end).unwrap_or_default();
+        out.extend_from_slice(before);
         let written = out.get_mut(start..).unwrap_or_default();
-        for Length { at, own, texts, values } in &self.lengths {
-            let length = own + texts * text.len() + values * value.bytes.len();
-            put(written, at.among(text), (length as u32).to_le_bytes());
+        self.texts.iter().for_each(|at| put(written, *at, text.as_bytes()));
+        self.numbers.iter().for_each(|at| put(written, *at, &number));
+        let Some(hole) = self.value else { return };
+        put(written, hole.tag, &[value.kind as u8]);
+        for (at, length) in &self.around {
+            put(written, *at, &(length + value.bytes.len() as u32).to_le_bytes());
         }
-        for at in &self.numbers {
-            put(written, at.among(text), filling.number);
-        }
-        if let Some(hole) = &self.value {
-            put(written, hole.tag.among(text), [value.kind as u8]);
-        }
-    }
-}
-
-impl Place {
-    /// The place, with this text before it as often as there are texts.
-    #[inline(always)]
-    fn among(self, text: &[u8]) -> usize {
-        self.own + self.texts * text.len()
+        out.extend_from_slice(value.bytes);
+        out.extend_from_slice(after);
     }
 }
 
 #[inline(always)]
-fn put<const N: usize>(written: &mut [u8], at: usize, bytes: [u8; N]) {
-    if let Some(place) = written.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
-        *place = bytes;
+fn put(written: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = written.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+        place.copy_from_slice(bytes);
     }
 }
 
@@ -196,9 +181,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever fills it: the same as if it had been written.
+        /// Whatever fills it: the same as if it had been written, by a new layout and by a known one.
         #[test]
-        fn a_filled_template_is_what_a_writer_writes(text in "[a-zä.]{0,9}", other in "\\PC{0,9}", number in any::<i64>()) {
+        fn a_filled_template_is_what_a_writer_writes(text in "[a-zä.]{0,9}|[a-z]{60,70}", other in "\\PC{0,9}", number in any::<i64>()) {
             let template = Template::new(|slot| write(slot, TEXT_HOLE, NUMBER_HOLE, VALUE_HOLE));
             for value in [OwnedValue::integer(number), OwnedValue::null(), OwnedValue::string(&other)] {
                 let filling = Filling { text: &text, number: number.to_le_bytes(), value: value.as_value() };
