@@ -71,6 +71,7 @@ pub(super) struct Touched<'u> {
 impl<'u> Iterator for Touched<'u> {
     type Item = (&'u [u8], &'u [u8], Value<'u>);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if let Some((target, value)) = self.renamed.take() {
             return Some((self.operator, target, value));

@@ -231,9 +231,9 @@ impl Timestamps {
     }
 
     /// The paths that the operators touch, but for stamps that are unset by themselves.
-    fn touches<'u>(&self, operators: Document<'u>) -> Result<SmallVec<[Touched<'u>; 8]>, Rejection> {
+    fn touches<'u>(&self, operators: Document<'u>) -> Result<Vec<Touched<'u>>, Rejection> {
         let mut resets = false;
-        let mut touches = SmallVec::<[Touched<'_>; 8]>::new();
+        let mut touches = Vec::with_capacity(8);
         for (operator, path, value) in touched(operators) {
             let guarded = match self.reach(path) {
                 Reach::Free => false,
@@ -262,7 +262,7 @@ impl Timestamps {
         update: &Update<'a>,
         touches: &[Touched<'u>],
     ) -> Result<ControlFlow<Verdict<'a>, WriteList<'u>>, Rejection> {
-        let mut changes = SmallVec::new();
+        let mut changes = Vec::with_capacity(touches.len());
         for Touched { operator, path, value, guarded } in touches.iter().copied() {
             let put = |put| if guarded { Change::GuardedPut(put) } else { Change::Put(put) };
             let change = match operator {

@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use smallvec::SmallVec;
-
 use super::super::Rejection;
 use crate::document::{Value, Writer};
 
@@ -33,7 +31,7 @@ pub(super) struct Write<'v> {
 }
 
 /// Writes in any order.
-pub(super) type WriteList<'v> = SmallVec<[Write<'v>; 8]>;
+pub(super) type WriteList<'v> = Vec<Write<'v>>;
 
 impl Write<'_> {
     pub(super) fn is_guarded(&self) -> bool {
@@ -102,11 +100,11 @@ impl<'w> Tree<'w> {
         std::iter::from_fn(move || {
             let (first, others) = writes.split_first()?;
             let below = first.path.get(depth..)?;
-            let Some((name, _)) = below.split_once('.') else {
+            let Some(end) = below.bytes().position(|byte| byte == b'.') else {
                 writes = others;
                 return Some((below, Child::Leaf(first)));
             };
-            let around = first.path.get(..depth + name.len())?;
+            let (name, around) = (below.get(..end)?, first.path.get(..depth + end)?);
             let inside = others.iter().take_while(|write| is_around(around, write.path)).count();
             let (inner, rest) = writes.split_at_checked(1 + inside)?;
             writes = rest;
