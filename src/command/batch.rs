@@ -227,19 +227,22 @@ impl<'a> List<'a> {
     fn statements(self, form: Form) -> Result<Vec<Statement<'a>>, CommandError> {
         match self {
             Self::InBody(array) => {
-                collect(array.values().filter_map(Value::as_document), |document| Statement::of_body(form, document))
+                let documents = array.values().filter_map(Value::as_document);
+                collect(documents.clone().count(), documents, |document| Statement::of_body(form, document))
             }
-            Self::Sequence(sequence) => collect(sequence.documents(), |bytes| Statement::of_sequence(form, bytes)),
+            Self::Sequence(sequence) => {
+                collect(sequence.count(), sequence.documents(), |bytes| Statement::of_sequence(form, bytes))
+            }
         }
     }
 }
 
 /// Reads a statement of each source, unless there are too many: that is told before memory is taken for them.
 fn collect<'a, S>(
-    sources: impl Iterator<Item = S> + Clone,
+    count: usize,
+    sources: impl Iterator<Item = S>,
     read: impl Fn(S) -> Result<Statement<'a>, CommandError>,
 ) -> Result<Vec<Statement<'a>>, CommandError> {
-    let count = sources.clone().count();
     if count > MAX_STATEMENTS {
         return Err(CommandError::TooManyStatements(count));
     }

@@ -34,13 +34,16 @@ pub enum Class {
 
 /// Command names are case-sensitive.
 pub fn classify(name: &[u8]) -> Class {
+    find(name).map_or(Class::Unknown, |(_, class)| class)
+}
+
+/// The same, with the name as it stands here; `None`: it does not.
+pub(super) fn find(name: &[u8]) -> Option<(&'static str, Class)> {
     if let Ok(found) = JUDGED.binary_search_by(|(known, _)| known.as_bytes().cmp(name)) {
-        return JUDGED.get(found).map_or(Class::Unknown, |(_, class)| *class);
+        return JUDGED.get(found).copied();
     }
-    match HARMLESS.binary_search_by(|known| known.as_bytes().cmp(name)) {
-        Ok(_) => Class::Harmless,
-        Err(_) => Class::Unknown,
-    }
+    let found = HARMLESS.binary_search_by(|known| known.as_bytes().cmp(name)).ok()?;
+    HARMLESS.get(found).map(|name| (*name, Class::Harmless))
 }
 
 /// Every name.

@@ -109,7 +109,11 @@ impl<'a> Namespace<'a> {
 
     /// "database.collection"
     pub fn full_name(self) -> String {
-        [self.database, ".", self.collection].concat()
+        let mut name = String::with_capacity(self.database.len() + 1 + self.collection.len());
+        name.push_str(self.database);
+        name.push('.');
+        name.push_str(self.collection);
+        name
     }
 }
 
@@ -133,6 +137,8 @@ pub struct Command<'a> {
     pub target: Value<'a>,
     /// `$db`.
     pub database: &'a str,
+    /// The first value, where it is a collection's name.
+    collection: Option<&'a str>,
     envelope: Envelope<'a>,
 }
 
@@ -144,31 +150,31 @@ impl<'a> Command<'a> {
         let message = Message::parse(frame)?;
         let body = distinct(check(message.body, BODY)?, BODY)?;
         let first = body.first().ok_or(CommandError::NoCommand)?;
-        let name = std::str::from_utf8(first.key)
-            .map_err(|_| CommandError::WrongType { place: BODY, field: "command name" })?;
-        let class = classify(first.key);
+        let (name, class) =
+            read_name(first.key).ok_or(CommandError::WrongType { place: BODY, field: "command name" })?;
         let envelope = Envelope::read(body, class);
         let database = envelope.database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
         let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
-        Ok(Self { message, body, name, class, target: first.value, database, envelope })
+        let collection = first.value.as_name();
+        Ok(Self { message, body, name, class, target: first.value, database, collection, envelope })
     }
 
     /// The command of this body, as if it had come by itself in the same message. `body` has no field twice.
     /// `None`: it is empty, or its name is no text.
     pub fn nested(&self, body: Document<'a>) -> Option<Self> {
         let first = body.first()?;
-        let name = std::str::from_utf8(first.key).ok()?;
-        let class = classify(first.key);
+        let (name, class) = read_name(first.key)?;
         let envelope = Envelope::read(body, class);
         let database = envelope.database.and_then(Value::as_str).unwrap_or(self.database);
         let mut message = self.message.clone();
         message.sequences.clear();
-        Some(Self { message, body, name, class, target: first.value, database, envelope })
+        let collection = first.value.as_name();
+        Some(Self { message, body, name, class, target: first.value, database, collection, envelope })
     }
 
     /// The collection a command names by its first value.
     pub fn collection(&self) -> Option<Namespace<'a>> {
-        self.target.as_name().map(|collection| Namespace { database: self.database, collection })
+        self.collection.map(|collection| Namespace { database: self.database, collection })
     }
 
     /// The Stable API's parameters. Every command of a transaction and every getMore of a cursor must carry the
@@ -182,6 +188,11 @@ impl<'a> Command<'a> {
     pub fn session(&self) -> SessionFields<'a> {
         self.envelope.session
     }
+}
+
+/// A command's name and class; `None`: it is no text.
+fn read_name(key: &[u8]) -> Option<(&str, Class)> {
+    catalogue::find(key).or_else(|| Some((std::str::from_utf8(key).ok()?, Class::Unknown)))
 }
 
 /// The fields of a body that are not about one command: one walk finds them all.

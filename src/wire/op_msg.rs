@@ -6,7 +6,6 @@
 
 use nom::Parser;
 use nom::bytes::complete::{take, take_until};
-use nom::number::complete::{le_u8, le_u32};
 use smallvec::SmallVec;
 
 use super::WireError;
@@ -39,6 +38,7 @@ pub struct Sequence<'a> {
     pub identifier: &'a str,
     /// Documents back to back; every length prefix has been checked.
     documents: &'a [u8],
+    count: usize,
 }
 
 impl<'a> Message<'a> {
@@ -70,16 +70,19 @@ impl<'a> Message<'a> {
 
 impl<'a> Sequence<'a> {
     /// The documents, each with its length prefix and terminator.
-    pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
-            if rest.is_empty() {
-                return None;
-            }
-            let (after, document) = document(rest, "a document sequence").ok()?;
+            let length = u32::from_le_bytes(*rest.first_chunk()?);
+            let (document, after) = rest.split_at_checked(length as usize)?;
             rest = after;
             Some(document)
         })
+    }
+
+    /// How many documents there are.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// All documents back to back.
@@ -125,12 +128,13 @@ fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
     let content_length = (size as usize).checked_sub(4).ok_or(WireError::BadDocumentLength(WHERE))?;
     let (rest, content) = bytes(content_length, after_size, WHERE)?;
     let (identifier, documents) = c_string(content, WHERE)?;
-    let mut unread = documents;
+    let (mut unread, mut count) = (documents, 0);
     while !unread.is_empty() {
         (unread, _) = document(unread, WHERE)?;
+        count += 1;
     }
     let identifier = std::str::from_utf8(identifier).map_err(|_| WireError::IdentifierNotUtf8)?;
-    Ok((rest, Sequence { identifier, documents }))
+    Ok((rest, Sequence { identifier, documents, count }))
 }
 
 /// One document by its length prefix.
@@ -148,24 +152,35 @@ pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a 
 
 /// A NUL-terminated string without its terminator, and what follows it.
 pub(super) fn c_string<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    let result: nom::IResult<&[u8], &[u8]> = take_until(&b"\0"[..]).parse(input);
-    let (rest, string) = result.map_err(|_| WireError::Truncated(place))?;
+    let (rest, string) = parsed(take_until(&b"\0"[..]), input, place)?;
     Ok((string, rest.get(1..).unwrap_or_default()))
 }
 
+#[inline]
 pub(super) fn u32_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u32), WireError> {
-    let result: nom::IResult<&[u8], u32> = le_u32(input);
-    result.map_err(|_| WireError::Truncated(place))
+    let (number, rest) = input.split_first_chunk().ok_or(WireError::Truncated(place))?;
+    Ok((rest, u32::from_le_bytes(*number)))
 }
 
+#[inline]
 fn u8_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u8), WireError> {
-    let result: nom::IResult<&[u8], u8> = le_u8(input);
-    result.map_err(|_| WireError::Truncated(place))
+    let (number, rest) = input.split_first().ok_or(WireError::Truncated(place))?;
+    Ok((rest, *number))
 }
 
+#[inline]
 fn bytes<'a>(count: usize, input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    let result: nom::IResult<&[u8], &[u8]> = take(count).parse(input);
-    result.map_err(|_| WireError::Truncated(place))
+    parsed(take(count), input, place)
+}
+
+/// What `parser` finds in `input`, behind what follows it. Where it fails does not matter, so its errors are empty.
+#[inline]
+fn parsed<'a>(
+    mut parser: impl Parser<&'a [u8], Output = &'a [u8], Error = ()>,
+    input: &'a [u8],
+    place: &'static str,
+) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    parser.parse(input).map_err(|_| WireError::Truncated(place))
 }
 
 fn without_checksum<'a>(frame: &[u8], sections: &'a [u8]) -> Result<&'a [u8], WireError> {
