@@ -48,8 +48,8 @@ pub(super) struct BatchJob<'f> {
     /// Something has gone upstream inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
-    /// The statement that is being carried out together with others.
-    transaction: Option<Transaction<'f>>,
+    /// The statement that is being carried out together with others; few jobs have one.
+    transaction: Option<Box<Transaction<'f>>>,
     /// For transactions that do not follow from a session of the client's.
     own_session: OwnSession,
 }

@@ -75,16 +75,20 @@ impl Observations {
         let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
         match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
             Some(seen) => seen.statements += 1,
-            None => self.list.push(Observation {
-                rule: rule.id,
-                rule_name: rule.name.value.clone(),
-                pattern: rule.pattern.name(),
-                namespace: namespace.full_name(),
-                said,
-                reason: text(|rejection| &rejection.reason),
-                hint: text(|rejection| &rejection.hint),
-                statements: 1,
-            }),
+            None => {
+                // Most messages are one rule's.
+                self.list.reserve_exact(1);
+                self.list.push(Observation {
+                    rule: rule.id,
+                    rule_name: rule.name.value.clone(),
+                    pattern: rule.pattern.name(),
+                    namespace: namespace.full_name(),
+                    said,
+                    reason: text(|rejection| &rejection.reason),
+                    hint: text(|rejection| &rejection.hint),
+                    statements: 1,
+                });
+            }
         }
     }
 

@@ -95,16 +95,9 @@ impl<'f> BatchJob<'f> {
         };
         let (rule, conversation) = (*rule, procedure.begin());
         let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
-        self.transaction = Some(Transaction {
-            rule,
-            index,
-            statement,
-            conversation,
-            own,
-            answered: false,
-            applied: Vec::new(),
-            commits: 0,
-        });
+        let transaction =
+            Transaction { rule, index, statement, conversation, own, answered: false, applied: Vec::new(), commits: 0 };
+        self.transaction = Some(Box::new(transaction));
         self.converse(Heard::Start, observations)
     }
 
@@ -305,14 +298,15 @@ impl<'f> BatchJob<'f> {
 
     /// The same from the beginning, after a pause if somebody is in the way.
     fn again(&mut self, obstacle: Obstacle, observations: &mut Observations) -> Step {
-        let Some(transaction) = self.transaction.take() else { return self.conclude() };
+        let Some(mut transaction) = self.transaction.take() else { return self.conclude() };
         let (attempts, rivalries) = self.judged.get_mut(transaction.index).map_or((MAX_CONFLICTS, 0), |judged| {
             judged.attempts += 1;
             judged.rivalries += u32::from(obstacle == Obstacle::Rival);
             (judged.attempts, judged.rivalries)
         });
         if attempts >= MAX_CONFLICTS {
-            self.transaction = Some(Transaction { own: None, ..transaction });
+            transaction.own = None;
+            self.transaction = Some(transaction);
             let rejection = Rejection {
                 code: code::WRITE_CONFLICT,
                 reason: format!("{attempts} attempts met other writes to the same nodes"),
