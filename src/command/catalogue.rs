@@ -3,6 +3,11 @@
 //! A name that is missing here is [`Class::Unknown`]: refused where it names a guarded collection. So the list
 //! errs on the side of missing names. `tests/roads/catalogue.rs` holds it against the names a real server has.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use foldhash::fast::FixedState;
+
 /// What a command can do to documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -32,6 +37,12 @@ pub enum Class {
     Unknown,
 }
 
+/// Every name with its class.
+static KNOWN: LazyLock<HashMap<&'static [u8], (&'static str, Class), FixedState>> = LazyLock::new(|| {
+    let harmless = HARMLESS.iter().map(|name| (*name, Class::Harmless));
+    JUDGED.iter().copied().chain(harmless).map(|known| (known.0.as_bytes(), known)).collect()
+});
+
 /// Command names are case-sensitive.
 pub fn classify(name: &[u8]) -> Class {
     find(name).map_or(Class::Unknown, |(_, class)| class)
@@ -39,11 +50,7 @@ pub fn classify(name: &[u8]) -> Class {
 
 /// The same, with the name as it stands here; `None`: it does not.
 pub(super) fn find(name: &[u8]) -> Option<(&'static str, Class)> {
-    if let Ok(found) = JUDGED.binary_search_by(|(known, _)| known.as_bytes().cmp(name)) {
-        return JUDGED.get(found).copied();
-    }
-    let found = HARMLESS.binary_search_by(|known| known.as_bytes().cmp(name)).ok()?;
-    HARMLESS.get(found).map(|name| (*name, Class::Harmless))
+    KNOWN.get(name).copied()
 }
 
 /// Every name.

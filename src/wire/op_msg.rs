@@ -5,7 +5,7 @@
 //! [`Writer`] builds messages: requests rewritten for the server and replies for the client.
 
 use nom::Parser;
-use nom::bytes::complete::{take, take_until};
+use nom::bytes::complete::take_until;
 use smallvec::SmallVec;
 
 use super::WireError;
@@ -152,7 +152,9 @@ pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a 
 
 /// A NUL-terminated string without its terminator, and what follows it.
 pub(super) fn c_string<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    let (rest, string) = parsed(take_until(&b"\0"[..]), input, place)?;
+    // Where it fails does not matter, so the error is empty.
+    let result: nom::IResult<&[u8], &[u8], ()> = take_until(&b"\0"[..]).parse(input);
+    let (rest, string) = result.map_err(|_| WireError::Truncated(place))?;
     Ok((string, rest.get(1..).unwrap_or_default()))
 }
 
@@ -170,17 +172,8 @@ fn u8_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u8), Wir
 
 #[inline]
 fn bytes<'a>(count: usize, input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    parsed(take(count), input, place)
-}
-
-/// What `parser` finds in `input`, behind what follows it. Where it fails does not matter, so its errors are empty.
-#[inline]
-fn parsed<'a>(
-    mut parser: impl Parser<&'a [u8], Output = &'a [u8], Error = ()>,
-    input: &'a [u8],
-    place: &'static str,
-) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    parser.parse(input).map_err(|_| WireError::Truncated(place))
+    let (taken, rest) = input.split_at_checked(count).ok_or(WireError::Truncated(place))?;
+    Ok((rest, taken))
 }
 
 fn without_checksum<'a>(frame: &[u8], sections: &'a [u8]) -> Result<&'a [u8], WireError> {
