@@ -31,10 +31,8 @@ pub fn append(document: Document<'_>, extra: impl FnOnce(&mut Writer<'_>)) -> Ve
 
 /// Paths are as deep as a rule's author wrote them, so this recursion is bounded by the rule.
 fn set_at(w: &mut Writer<'_>, document: Document<'_>, path: &str, value: Value<'_>) {
-    let (name, below) = match path.split_once('.') {
-        Some((name, below)) => (name, Some(below)),
-        None => (path, None),
-    };
+    let end = path.bytes().position(|byte| byte == b'.').unwrap_or(path.len());
+    let (name, below) = (path.get(..end).unwrap_or(path), path.get(end + 1..));
     let write = |w: &mut Writer<'_>, stored: Option<Value<'_>>| match below {
         None => w.value(name, value),
         Some(below) => {

@@ -73,7 +73,11 @@ pub(super) type Bench<'r> = SmallVec<[(&'r Rule, Stance); 4]>;
 /// The rules that concern a namespace.
 pub(super) fn bench<'r>(rules: &'r RuleSet, namespace: Namespace<'_>, session: &Session) -> Bench<'r> {
     let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return Bench::new() };
-    found.iter().map(|rule| (rule, stance(rule, session))).collect()
+    let mut bench = Bench::new();
+    for rule in found.iter() {
+        bench.push((rule, stance(rule, session)));
+    }
+    bench
 }
 
 /// Whether the stance of a rule cannot be told, because the client's users are not known yet.

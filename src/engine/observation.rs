@@ -76,8 +76,10 @@ impl Observations {
         match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
             Some(seen) => seen.statements += 1,
             None => {
-                // Most messages are one rule's.
-                self.list.reserve_exact(1);
+                if self.list.capacity() == 0 {
+                    // Most messages are one rule's.
+                    self.list = Vec::with_capacity(1);
+                }
                 self.list.push(Observation {
                     rule: rule.id,
                     rule_name: rule.name.value.clone(),

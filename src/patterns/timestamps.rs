@@ -20,8 +20,6 @@ mod writes;
 
 use std::ops::ControlFlow;
 
-use smallvec::SmallVec;
-
 use super::filter::{remade, touched};
 use super::touch::{Touch, touch};
 use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
@@ -218,8 +216,8 @@ impl Timestamps {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         // In the client's order, as its stamps come.
-        let guarded: SmallVec<[&str; 8]> =
-            changes.iter().filter(|write| write.is_guarded()).map(|write| write.path).collect();
+        let mut guarded = Vec::with_capacity(changes.len());
+        guarded.extend(changes.iter().filter(|write| write.is_guarded()).map(|write| write.path));
         // `$setOnInsert` without an upsert changes nothing.
         if guarded.is_empty() {
             return Ok(Verdict::Forward);
