@@ -12,10 +12,6 @@ const DUPLICATE_KEY: i64 = 11000;
 /// The lease that `count` statements on `namespace` need.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
-    let (database, collection) = match sequence.collection.split_once('.') {
-        Some((database, collection)) => (database, collection),
-        None => (namespace.database, sequence.collection.as_str()),
-    };
     let start = match sequence.start {
         sequence::Start::At(first) => Start::At(first),
         sequence::Start::AfterMax => Start::After(Maximum {
@@ -24,8 +20,11 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Opti
             field: sequence.field().as_str().to_owned(),
         }),
     };
-    let counter =
-        Counter { database: database.to_owned(), collection: collection.to_owned(), id: sequence.counter.clone() };
+    let counter = Counter {
+        database: sequence.database.as_deref().unwrap_or(namespace.database).to_owned(),
+        collection: sequence.collection.clone(),
+        id: sequence.counter.clone(),
+    };
     Some(Lease { counter, count: u32::try_from(count).ok()?, block: sequence.block, start })
 }
 

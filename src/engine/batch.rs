@@ -16,6 +16,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use smallvec::SmallVec;
+
 use super::OwnSession;
 use super::allocation;
 use super::judge::Judged;
@@ -39,8 +41,8 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: Batch<'f>,
     judged: Vec<Judged<'f, 'f>>,
-    /// Leases still to be asked for: the rule, and the statements that want its numbers.
-    leases: VecDeque<(&'f Rule, Vec<usize>)>,
+    /// Leases still to be asked for.
+    leases: VecDeque<Wanting<'f>>,
     /// `None` until all leases are in.
     runs: Option<VecDeque<Run>>,
     awaiting: Awaiting,
@@ -53,6 +55,9 @@ pub(super) struct BatchJob<'f> {
     /// For transactions that do not follow from a session of the client's.
     own_session: OwnSession,
 }
+
+/// A rule, and the statements that want its numbers.
+type Wanting<'f> = (&'f Rule, SmallVec<[usize; 1]>);
 
 /// Statements that go upstream as one command.
 #[derive(Debug)]
@@ -82,13 +87,14 @@ enum Awaiting {
 }
 
 impl<'f> BatchJob<'f> {
+    /// In its place from the beginning, because it is large.
     pub(super) fn new(
         command: Command<'f>,
         batch: Batch<'f>,
         judged: Vec<Judged<'f, 'f>>,
         own_session: OwnSession,
-    ) -> Self {
-        let mut job = Self {
+    ) -> Box<Self> {
+        let mut job = Box::new(Self {
             command,
             batch,
             judged,
@@ -100,7 +106,7 @@ impl<'f> BatchJob<'f> {
             stopped: false,
             transaction: None,
             own_session,
-        };
+        });
         job.leases = job.collect_leases();
         job
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::Session;
 use super::judge::{asks_for_users, bench, judge_batch};
-use super::plan::{Plan, Refuse, Step, reject_command, unreadable, with_fields, write_with_fields};
+use super::plan::{Plan, Refuse, Step, reject_command, with_fields, write_with_fields};
 use crate::command::{Batch, Command, Form, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
@@ -30,7 +30,7 @@ impl<'f> Plan<'f> {
         };
         let body = match Form::of(class) {
             Some(form) => {
-                let mut batch = Batch::read(&inner, form).map_err(unreadable)?;
+                let mut batch = Batch::read(&inner, form)?;
                 batch.body_changes = changes;
                 let judged = judge_batch(&mut batch, &[bench], self.now, &mut self.observations);
                 if let Some((refused, judged)) =
@@ -54,6 +54,6 @@ impl<'f> Plan<'f> {
 /// The command inside, as if it had come by itself. `None`: what is there is for mongod to judge.
 pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
-    refuse_duplicates(body, PLACE).map_err(unreadable)?;
+    refuse_duplicates(body, PLACE)?;
     Ok(command.nested(body))
 }

@@ -15,7 +15,7 @@ use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
-use crate::command::{Batch, Class, Command, Form, Namespace, code, error_reply};
+use crate::command::{Batch, Class, Command, CommandError, Form, Namespace, code, error_reply};
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
@@ -76,6 +76,12 @@ enum State<'f> {
 pub(super) struct Refuse {
     pub(super) code: i32,
     pub(super) text: String,
+}
+
+impl From<CommandError> for Refuse {
+    fn from(error: CommandError) -> Self {
+        Self { code: code::FAILED_TO_PARSE, text: error.to_string() }
+    }
 }
 
 impl<'f> Plan<'f> {
@@ -159,7 +165,7 @@ impl<'f> Plan<'f> {
     }
 
     fn decide(&mut self, session: &mut Session) -> Result<Step, Refuse> {
-        let command = Command::parse(self.frame).map_err(unreadable)?;
+        let command = Command::parse(self.frame)?;
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let class = command.class;
         if let Some(form) = Form::of(class) {
@@ -189,7 +195,7 @@ impl<'f> Plan<'f> {
 
     /// A write command: its statements are judged, and what is left of them is carried out.
     fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, Refuse> {
-        let mut batch = Batch::read(&command, form).map_err(unreadable)?;
+        let mut batch = Batch::read(&command, form)?;
         let mut targets = Vec::new();
         let mut benches = SmallVec::<[Bench<'f>; 1]>::new();
         for namespace in &batch.namespaces {
@@ -214,7 +220,7 @@ impl<'f> Plan<'f> {
             }
         }
         let judged = judge_batch(&mut batch, &benches, self.now, &mut self.observations);
-        let mut job = Box::new(BatchJob::new(command, batch, judged, session.own));
+        let mut job = BatchJob::new(command, batch, judged, session.own);
         let step = job.next(Input::Start, &mut self.observations);
         session.own = job.own_session();
         self.state = State::Writing(job);
@@ -356,8 +362,4 @@ pub(super) fn write_with_fields(w: &mut Writer<'_>, body: Document<'_>, changes:
     for (key, value) in changes.iter().filter(|(key, _)| body.get(key).is_none()) {
         w.value(key, value.as_value());
     }
-}
-
-pub(super) fn unreadable(error: crate::command::CommandError) -> Refuse {
-    Refuse { code: code::FAILED_TO_PARSE, text: error.to_string() }
 }

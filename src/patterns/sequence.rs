@@ -20,7 +20,9 @@ pub struct Sequence {
     field: Located<Path>,
     /// `_id` of the counter document.
     pub counter: String,
-    /// Where the counter lives: a collection of the guarded database, or "db.collection".
+    /// The database where the counter lives; `None`: the guarded one.
+    pub database: Option<String>,
+    /// And its collection.
     pub collection: String,
     pub start: Start,
     /// Numbers leased per round trip, at least 1.
@@ -119,10 +121,16 @@ impl Sequence {
         if strategy == Strategy::Counter && counter.is_none() {
             return None;
         }
+        let collection = collection.as_ref().map_or("counters", |text| &text.value);
+        let (database, collection) = match collection.split_once('.') {
+            Some((database, collection)) => (Some(database), collection),
+            None => (None, collection),
+        };
         Some(Self {
             field,
             counter: counter.map(|text| text.value).unwrap_or_default(),
-            collection: collection.map_or_else(|| "counters".to_owned(), |text| text.value),
+            database: database.map(str::to_owned),
+            collection: collection.to_owned(),
             start: start?,
             block: block.map_or(1, |number| number.value as u32),
             strategy,

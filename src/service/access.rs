@@ -170,9 +170,9 @@ fn sequence_needs<'r>(
             needs.push(need(database, collection, &["find"]));
         }
         let database = namespace.database().is_literal().then(|| namespace.database().as_str());
-        let counters = sequence.collection.split_once('.').or(database.map(|name| (name, &*sequence.collection)));
-        if let (Strategy::Counter, Some((database, counters))) = (sequence.strategy, counters) {
-            needs.push(need(database, counters, COUNT));
+        let database = sequence.database.as_deref().or(database);
+        if let (Strategy::Counter, Some(database)) = (sequence.strategy, database) {
+            needs.push(need(database, &sequence.collection, COUNT));
         }
     }
     needs

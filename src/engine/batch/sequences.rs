@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::super::allocation;
 use super::super::judge::Refused;
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, Run, close};
+use super::{Awaiting, BatchJob, Flow, Run, Wanting, close};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::sequence::Strategy;
@@ -18,19 +20,27 @@ const MAX_ATTEMPTS: u32 = 1000;
 
 impl<'f> BatchJob<'f> {
     /// Which statements want which counter's numbers. Statements that do not run want none.
-    pub(super) fn collect_leases(&self) -> VecDeque<(&'f Rule, Vec<usize>)> {
-        let mut leases: VecDeque<(&'f Rule, usize, Vec<usize>)> = VecDeque::new();
+    pub(super) fn collect_leases(&self) -> VecDeque<Wanting<'f>> {
+        let mut leases = VecDeque::new();
+        let namespace = |index: usize| self.judged.get(index).map(|judged| judged.statement.namespace);
         for index in self.sendable() {
             let Some(judged) = self.judged.get(index) else { continue };
-            let namespace = judged.statement.namespace;
             for rule in judged.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
-                match leases.iter_mut().find(|(other, ns, _)| other.id == rule.id && *ns == namespace) {
-                    Some((_, _, statements)) => statements.push(index),
-                    None => leases.push_back((rule, namespace, vec![index])),
+                let same = |(other, others): &&mut Wanting<'f>| {
+                    other.id == rule.id && others.first().is_some_and(|first| namespace(*first) == namespace(index))
+                };
+                if let Some((_, statements)) = leases.iter_mut().find(same) {
+                    statements.push(index);
+                    continue;
                 }
+                if leases.is_empty() {
+                    // Most batches want one counter's numbers.
+                    leases = VecDeque::with_capacity(1);
+                }
+                leases.push_back((*rule, SmallVec::from_elem(index, 1)));
             }
         }
-        leases.into_iter().map(|(rule, _, statements)| (rule, statements)).collect()
+        leases
     }
 
     pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {
