@@ -1,7 +1,7 @@
 //! Bytes ↔ messages of the MongoDB wire protocol.
 //!
-//! nom parses whole frames into borrowed slices; nothing here owns a socket, knows a policy or looks
-//! inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
+//! Whole frames are parsed into borrowed slices, with nom where a text has to be found; nothing here owns a socket,
+//! knows a policy or looks inside a BSON document further than its length prefix. [`header`] finds frame boundaries, [`op_msg`]
 //! and [`op_query`] take frames apart and put them together, [`compressed`] unpacks and packs them, [`splitter`]
 //! finds them in a stream.
 //! Next floor: [`crate::document`].
