@@ -106,7 +106,7 @@ impl Class {
     }
 }
 
-/// What docward looks into, sorted for the binary search.
+/// What docward looks into, sorted for whoever reads it.
 const JUDGED: &[(&str, Class)] = &[
     ("aggregate", Class::Aggregate),
     ("applyOps", Class::ApplyOps),
@@ -135,7 +135,7 @@ const JUDGED: &[(&str, Class)] = &[
     ("update", Class::Update),
 ];
 
-/// Sorted, for the binary search. From the manual's "Database Commands" (8.0), what drivers and mongosh send,
+/// Sorted too. From the manual's "Database Commands" (8.0), what drivers and mongosh send,
 /// and `listCommands` of mongod 6.0; the servers' commands among themselves are left out on purpose.
 const HARMLESS: &[&str] = &[
     "abortReshardCollection",
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_are_sorted_so_that_the_search_finds() {
+    fn the_lists_are_sorted_and_every_name_is_found() {
         assert!(HARMLESS.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == Class::Harmless));
         assert!(JUDGED.windows(2).all(|pair| pair[0].0 < pair[1].0));
