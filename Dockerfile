@@ -9,8 +9,7 @@ COPY . .
 # The cache keeps dependencies compiled from one build to the next.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     target="$(uname -m)-unknown-linux-musl" \
-    && cargo build --release --locked --target "$target" --bin docward \
-    && install -D "target/$target/release/docward" /image/usr/bin/docward \
+    && install -D "$(scripts/release.sh "$target")" /image/usr/bin/docward \
     && install -D --mode 0644 deploy/docker/docward.yaml /image/etc/docward/docward.yaml \
     # Authorities that upstreams' certificates are checked against when the connection string names none.
     && install -D --mode 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt

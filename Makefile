@@ -35,7 +35,7 @@ bench: ## measure what a message costs: time and allocations of triage, parsing,
 
 .PHONY: bench-compare
 bench-compare: ## measure docward beside a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
-	@MONGOD=$$(scripts/mongod.sh) && export MONGOD && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
+	@MONGOD=$$(scripts/mongod.sh) && DOCWARD_BIN=$$(scripts/release.sh) && export MONGOD DOCWARD_BIN && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
 
 .PHONY: bench-shell
 bench-shell: ## run the workloads of bench/shell by mongosh, then replay them over many connections (WRITE=1 keeps the results)
@@ -45,11 +45,16 @@ bench-shell: ## run the workloads of bench/shell by mongosh, then replay them ov
 record-shells: ## record anew what bench-shell replays
 	@$(SHELLS) && cargo bench --bench compare -- record-shells
 
-SHELLS = MONGOD=$$(scripts/mongod.sh) && MONGOSH=$$(scripts/mongosh.sh) && export MONGOD MONGOSH
+SHELLS = MONGOD=$$(scripts/mongod.sh) && MONGOSH=$$(scripts/mongosh.sh) && DOCWARD_BIN=$$(scripts/release.sh) \
+	&& export MONGOD MONGOSH DOCWARD_BIN
 
 .PHONY: instructions
 instructions: ## count the instructions of the hot paths and compare with the stored counts (STORE=1 stores them)
 	@scripts/instructions.sh $(if $(STORE),store)
+
+.PHONY: release
+release: ## build docward as it is released, with a profile of its own traffic, and print where it is
+	@scripts/release.sh
 
 .PHONY: size
 size: ## build the release binary and hold its size and its start against their limits

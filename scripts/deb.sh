@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What `make deb` does: builds the release binary and puts it, with its manual pages, completions, units and examples,
+# What `make deb` does: builds the binary that is released and puts it, with its manual pages, completions, units and examples,
 # into a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed when it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 type -P cargo-deb >/dev/null || cargo install --locked cargo-deb@3.6.3 >&2
 
-cargo build --release --locked --bin docward
-docward="$(scripts/target-folder.sh)/release/docward"
+docward=$(scripts/release.sh)
+# cargo-deb takes it from where cargo would have put it.
+install -D "$docward" "$(scripts/target-folder.sh)/release/docward"
 
 # Cargo.toml takes them from here.
 generated=target/package

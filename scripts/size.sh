@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make size` does: builds the release binary, says how large it is and how soon it listens, and fails
+# What `make size` does: builds the binary that is released, says how large it is and how soon it listens, and fails
 # above either limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,8 +8,7 @@ readonly MAX_BYTES=$((15 * 1024 * 1024))
 readonly MAX_MILLISECONDS=50
 readonly STARTS=11
 
-cargo build --release --locked --bin docward
-docward="$(scripts/target-folder.sh)/release/docward"
+docward=$(scripts/release.sh)
 
 # Milliseconds from the call to the line that says where it listens; nobody needs to be behind it for that.
 start() {

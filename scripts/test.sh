@@ -16,5 +16,10 @@ cargo test
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
+
+# What releases are trained by works, and nothing of it is refused.
+CARGO_TARGET_DIR="$(scripts/target-folder.sh)/release-build/training" \
+    cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- "$DOCWARD_BIN"
+
 # Most of these tests wait more than they compute.
 exec "$PYTHON" -m pytest -p no:cacheprovider -rs --numprocesses 3 --dist worksteal tests/python

@@ -1,5 +1,5 @@
 //! An upstream that answers every message at once with the same few bytes, so that what is measured is the
-//! way to it. Knows no commands but as many as its answers differ by.
+//! way to it. Knows no commands but as many as its answers differ by, and what a driver needs to connect.
 
 use anyhow::Result;
 use bson::doc;
@@ -12,6 +12,8 @@ use super::frames;
 const FIRST_KEY_AT: usize = 16 + 4 + 1 + 4 + 1;
 /// Bytes of a message in which its answer is looked for.
 const HEAD: usize = 64;
+/// No lease asks for more.
+const MOST_LEASED: i64 = 1_000_000;
 /// As much as is read at once; longer messages are read through.
 const BUFFER: usize = 64 * 1024;
 
@@ -60,19 +62,25 @@ struct Replies {
     found: Vec<u8>,
     found_much: Option<Vec<u8>>,
     written: Vec<u8>,
+    /// The last number of the last block.
+    number: i64,
+    leased: Vec<u8>,
 }
 
 impl Default for Replies {
     fn default() -> Self {
         let hello = doc! {
             "isWritablePrimary": true, "maxBsonObjectSize": 16 << 20, "maxMessageSizeBytes": 48_000_000,
-            "maxWriteBatchSize": 100_000, "minWireVersion": 0, "maxWireVersion": 17, "ok": 1.0,
+            "maxWriteBatchSize": 100_000, "minWireVersion": 0, "maxWireVersion": 17,
+            "compression": ["snappy", "zstd", "zlib"], "ok": 1.0,
         };
         Self {
             hello: frames::reply(0, &hello),
             found: found(""),
             found_much: None,
             written: frames::reply(0, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }),
+            number: 0,
+            leased: Vec::new(),
         }
     }
 }
@@ -86,8 +94,14 @@ impl Replies {
                 None => &mut self.found,
                 Some(length) => self.found_much.get_or_insert_with(|| found(&"x".repeat(length))),
             }
-        } else if key.starts_with(b"hello\0") {
+        } else if key.starts_with(b"hello\0") || key.starts_with(b"isMaster\0") {
             &mut self.hello
+        } else if key.starts_with(b"findAndModify\0") {
+            // The counter that a lease asks to be moved on, whatever the block's size.
+            self.number += MOST_LEASED;
+            let counter = doc! { "_id": "a counter", "seq": self.number };
+            self.leased = frames::reply(0, &doc! { "value": counter, "ok": 1.0 });
+            &mut self.leased
         } else {
             &mut self.written
         };

@@ -14,10 +14,10 @@ use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
 /// Rounds in which every row has its turn.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 15;
 /// How long one turn is measured, after the warm-up.
-const TURN: Duration = Duration::from_millis(900);
-const WARM_UP: Duration = Duration::from_millis(150);
+const TURN: Duration = Duration::from_millis(450);
+const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Rows to be measured.
 pub(crate) struct Rounds<'c>(Vec<Row<'c>>);

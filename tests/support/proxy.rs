@@ -283,7 +283,9 @@ impl Builder {
     }
 
     fn command(&self) -> Command {
-        let executable = env!("CARGO_BIN_EXE_docward");
+        // Another build of it than cargo's, such as the one that is released.
+        let chosen = std::env::var("DOCWARD_BIN");
+        let executable = chosen.as_deref().unwrap_or(env!("CARGO_BIN_EXE_docward"));
         let script = match (&self.passed, self.file_limit) {
             (None, None) => None,
             (Some(_), _) => Some("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"".to_owned()),

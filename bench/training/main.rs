@@ -1,0 +1,121 @@
+//! Traffic of every kind, sent through a docward that counts what it executes, so that the compiler learns which paths are
+//! hot. `scripts/release.sh` builds that one, and with its counts the one that is released.
+//!
+//! `training DOCWARD`; the counts are written when docward ends. How often something is sent decides what is hot, so
+//! what is rare in production is rare here. What is not sent at all is built for size.
+
+#[path = "../compare/canned.rs"]
+mod canned;
+#[path = "../../tests/support/certificates.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "the tests' own, who need more of them")]
+mod certificates;
+mod client;
+#[path = "../frames.rs"]
+mod frames;
+mod process;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bson::doc;
+use certificates::Authority;
+use client::{Client, send};
+use docward::wire::compressed::{Compressor, compress};
+use process::Docward;
+use tokio::net::TcpListener;
+
+/// Of each message whose beginning is looked at.
+const OFTEN: usize = 20_000;
+/// Of each message that a rule concerns.
+const GUARDED: usize = 5_000;
+/// Of what is long.
+const SELDOM: usize = 200;
+/// What is compressed or encrypted is sent so much more seldom.
+const LESS: usize = 10;
+const MEBIBYTE: usize = 1 << 20;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<()> {
+    let program = std::env::args().nth(1).context("usage: training DOCWARD")?;
+    let folder = tempfile::tempdir()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    process::judge(&program, &root)?;
+    let upstream = format!("mongodb://{}/", serve_canned().await?);
+    let rules = folder.path().join("rules");
+    std::fs::create_dir(&rules)?;
+    // A thousand rules that concern nothing, and one for each guarded collection.
+    std::fs::write(rules.join("unrelated.yaml"), frames::unrelated_rules(1_000))?;
+    std::fs::write(rules.join("guards.yaml"), frames::guards())?;
+    let rules = rules.to_string_lossy();
+
+    let plain = Docward::start(&program, &upstream, &["--rules", &rules])?;
+    for (message, count) in messages() {
+        send(plain.address(), &message, count).await?;
+    }
+    for compressor in [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
+        send_compressed(plain.address(), compressor).await?;
+    }
+    plain.end()?;
+
+    // Through TLS on both sides: one docward is the other's client.
+    let authority = Authority::new(folder.path(), "authority");
+    let certificate = authority.sign("server", &["localhost", "127.0.0.1"]);
+    let arguments = ["--rules", &rules, "--tls-certificate", &certificate, "--admin", "127.0.0.1:0"];
+    let secure = Docward::start(&program, &upstream, &arguments)?;
+    let through = format!("mongodb://{}/?tls=true&tlsCAFile={}", secure.address(), authority.file());
+    let client = Docward::start(&program, &through, &[])?;
+    for (message, count) in messages() {
+        send(client.address(), &message, count / LESS).await?;
+    }
+    client.end()?;
+    secure.end()
+}
+
+/// What drivers send, and how often.
+fn messages() -> Vec<(Vec<u8>, usize)> {
+    let update = |collection, change| frames::update(collection, 1, 1, &change);
+    vec![
+        (frames::find("devices", 1), OFTEN),
+        (frames::insert("devices", 1024), OFTEN),
+        (update("devices", frames::state()), OFTEN),
+        (frames::delete("devices", 1), OFTEN / 4),
+        (frames::next_number("orders"), OFTEN / 4),
+        (update("stamped", frames::state()), GUARDED),
+        (update("newest", frames::state()), GUARDED),
+        (update("bounded", frames::taken()), GUARDED),
+        (update("versioned", frames::versioned()), GUARDED),
+        (frames::insert("numbered", 1024), GUARDED),
+        (frames::find("stamped", 1), GUARDED),
+        (frames::update("stamped", 1, 100, &frames::state()), SELDOM),
+        (frames::update("versioned", 1, 100, &frames::versioned()), SELDOM),
+        (frames::insert("devices", MEBIBYTE), SELDOM),
+        (frames::insert("numbered", MEBIBYTE), SELDOM),
+        (frames::find_much(MEBIBYTE), SELDOM),
+    ]
+}
+
+/// The same from a client that has agreed on a compressor.
+async fn send_compressed(address: &str, compressor: Compressor) -> Result<()> {
+    let mut client = Client::connect(address).await?;
+    let hello = doc! { "hello": 1, "compression": [compressor.name()], "$db": "admin" };
+    client.ask(&frames::message(&hello, "", &[])).await?;
+    for (message, count) in messages() {
+        let message = compress(&message, compressor.into()).context("a message that cannot be compressed")?;
+        for _ in 0..count / LESS {
+            client.ask(&message).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A server that answers at once, until the end; gives its address.
+async fn serve_canned() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(canned::answer(client));
+        }
+    });
+    Ok(address.to_string())
+}
