@@ -18,7 +18,7 @@ use super::leases::{LeaseMeter, Leases};
 use crate::engine::lookup::{Counter, Lease, LookupError};
 
 /// Round trips that what is asked for at once is to last: each has its price, the store's disk included.
-const ROUND_TRIPS: i64 = 8;
+const ROUND_TRIPS: i64 = 32;
 /// As many blocks are asked for at once at most, unless more is wanted at once.
 const MOST_BLOCKS: i64 = 8;
 

@@ -136,23 +136,37 @@ async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
     assert_eq!(numbers(&allocator, lease("other", 1, 5)).await, Ok(vec![1]));
 }
 
+/// So many ask for one number each; the store's calls since, and how much the last was for.
+async fn ask_at_once(allocator: &Arc<Allocator<Fake>>, count: u32, block: u32) -> (usize, i64) {
+    let asks: Vec<_> = (0..count).map(|_| numbers(allocator, lease("k", 1, block))).collect();
+    assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
+    settle().await;
+    (allocator.store.calls.load(Ordering::Relaxed), allocator.store.last.load(Ordering::Relaxed))
+}
+
 /// Blocks that are used up sooner than the next comes are leased several at once, until they no longer are.
 #[tokio::test]
 async fn who_outruns_the_store_is_leased_more() {
     let allocator = allocator(&[]);
-    let ask = async |count: u32| {
-        let asks: Vec<_> = (0..count).map(|_| numbers(&allocator, lease("k", 1, 10))).collect();
-        assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
-        settle().await;
-        (allocator.store.calls.load(Ordering::Relaxed), allocator.store.last.load(Ordering::Relaxed))
-    };
+    let ask = |count| ask_at_once(&allocator, count, 10);
     // The first brings as many as were wanted by then; 29 of them came while it was asked for, too many
-    // for four times as many to be had.
+    // for so many times as many to be had.
     assert_eq!(ask(30).await, (2, 80));
     // Nobody came meanwhile: from now on a block is enough, when less than half of one is left.
     assert_eq!(ask(75).await, (2, 80));
     assert_eq!(ask(1).await, (3, 10));
     assert_eq!(ask(1).await, (3, 10));
+}
+
+/// What is leased at once is to last: each lease has its price at the server.
+#[tokio::test]
+async fn a_lease_is_for_many_round_trips() {
+    let allocator = allocator(&[]);
+    let ask = |count| ask_at_once(&allocator, count, 100);
+    // Five come while the first one's block is asked for: 160 are to be there for the next 32 round trips.
+    assert_eq!(ask(6).await, (1, 100));
+    assert_eq!(ask(14).await, (1, 100));
+    assert_eq!(ask(1).await, (2, 160));
 }
 
 /// Has the task that asks the store come to its end.
