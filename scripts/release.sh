@@ -5,11 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-triple=${1:-$(rustc -vV | sed -n 's/^host: //p')}
+host=$(rustc -vV | sed -n 's/^host: //p')
+triple=${1:-$host}
 target="$(scripts/target-folder.sh)/release-build"
 
 # Of the compiler's own version: others cannot read what it counts.
-llvm="$(rustc --print target-libdir --target "$(rustc -vV | sed -n 's/^host: //p')")/../bin"
+llvm="$(rustc --print target-libdir --target "$host")/../bin"
 [[ -x "$llvm/llvm-profdata" ]] || rustup component add llvm-tools >&2
 
 # Flags name the target, so that they are not for build scripts.

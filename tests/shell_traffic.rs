@@ -12,6 +12,8 @@ mod contenders;
 #[path = "../bench/compare/cycle.rs"]
 #[allow(dead_code, reason = "shared with the benchmark")]
 mod cycle;
+#[path = "../bench/compare/exchange.rs"]
+mod exchange;
 #[path = "../bench/frames.rs"]
 mod frames;
 #[path = "../bench/compare/load.rs"]

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use memchr::memmem;
 
+use super::exchange::check;
 use super::frames::TICK;
 
 /// A place in a message that is written anew each time it is sent.
@@ -173,15 +174,4 @@ impl Replies for Good {
     fn heard(&self, _: usize, reply: &[u8]) -> Result<()> {
         check(reply)
     }
-}
-
-/// Refuses a reply that does not say that all went well.
-pub(crate) fn check(reply: &[u8]) -> Result<()> {
-    /// An error stands at the beginning or the end of its reply; documents that were found lie between.
-    const SEARCHED: usize = 1024;
-    let ends = [&reply[..reply.len().min(SEARCHED)], &reply[reply.len().saturating_sub(SEARCHED)..]];
-    let signs = [&b"\x01ok\0\0\0\0\0\0\0\0\0"[..], b"\x04writeErrors\0"];
-    let refused = ends.iter().any(|end| signs.iter().any(|sign| memmem::find(end, sign).is_some()));
-    ensure!(!refused, "the server refused a message: {}", String::from_utf8_lossy(reply));
-    Ok(())
 }

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use super::canned::frame_length;
 use super::contenders::Contender;
-use super::cycle::{Cycle, check};
+use super::cycle::Cycle;
+use super::exchange::{check, exchange};
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -168,22 +167,6 @@ async fn ask(stream: &mut TcpStream, cycle: &mut Cycle, buffer: &mut Vec<u8>) ->
     let (message, frame) = cycle.advance();
     let length = exchange(stream, frame, buffer).await?;
     cycle.heard(message, &buffer[..length])
-}
-
-/// Sends a message and reads its reply, whose length is returned.
-async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
-    stream.write_all(frame).await?;
-    let mut filled = 0;
-    loop {
-        let read = stream.read(&mut buffer[filled..]).await?;
-        ensure!(read > 0, "the connection was closed instead of a reply");
-        filled += read;
-        match frame_length(&buffer[..filled]) {
-            Some(length) if length <= filled => return Ok(filled),
-            Some(length) if length > buffer.len() => buffer.resize(length, 0),
-            _ => {}
-        }
-    }
 }
 
 impl Measure {

@@ -9,6 +9,7 @@
 mod canned;
 mod contenders;
 mod cycle;
+mod exchange;
 #[path = "../frames.rs"]
 mod frames;
 mod load;

@@ -1,42 +1,33 @@
 //! Clients that send a message and wait for its reply, again and again.
 
-use anyhow::{Result, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use anyhow::Result;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::canned::frame_length;
+use super::exchange::{check, exchange};
 
 /// As many at a time, so that messages meet.
 const CLIENTS: usize = 4;
-/// In bytes; what is longer has documents in it.
-const LONGEST_REFUSAL: usize = 4096;
+/// A read buffer at first; it grows with the replies.
+const BUFFER: usize = 16 * 1024;
 
 pub(crate) struct Client {
     stream: TcpStream,
-    reply: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Client {
     pub(crate) async fn connect(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, reply: Vec::new() })
+        Ok(Self { stream, buffer: vec![0; BUFFER] })
     }
 
     /// # Errors
-    /// The socket's, and when a write is refused: it would teach nothing.
+    /// The socket's, and when the message is refused: it would teach nothing.
     pub(crate) async fn ask(&mut self, message: &[u8]) -> Result<()> {
-        self.stream.write_all(message).await?;
-        self.reply.resize(4, 0);
-        self.stream.read_exact(&mut self.reply).await?;
-        let length = frame_length(&self.reply).unwrap_or_default();
-        ensure!(length > 4, "a reply of {length} bytes");
-        self.reply.resize(length, 0);
-        self.stream.read_exact(&mut self.reply[4..]).await?;
-        let refused = self.reply.len() < LONGEST_REFUSAL && self.reply.windows(11).any(|part| part == b"writeErrors");
-        ensure!(!refused, "refused: {}", String::from_utf8_lossy(&self.reply));
-        Ok(())
+        let length = exchange(&mut self.stream, message, &mut self.buffer).await?;
+        check(&self.buffer[..length])
     }
 }
 

@@ -10,6 +10,8 @@ mod canned;
 #[allow(dead_code, clippy::unwrap_used, reason = "the tests' own, who need more of them")]
 mod certificates;
 mod client;
+#[path = "../compare/exchange.rs"]
+mod exchange;
 #[path = "../frames.rs"]
 mod frames;
 mod process;

@@ -1,0 +1,35 @@
+//! One message and its reply, and whether the reply is a good one.
+
+use anyhow::{Result, ensure};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::canned::frame_length;
+
+/// Sends a message and reads its reply into `buffer`, which is not empty and grows with it; gives its length.
+pub(crate) async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
+    stream.write_all(frame).await?;
+    let mut filled = 0;
+    loop {
+        let read = stream.read(&mut buffer[filled..]).await?;
+        ensure!(read > 0, "the connection was closed instead of a reply");
+        filled += read;
+        match frame_length(&buffer[..filled]) {
+            Some(length) if length <= filled => return Ok(filled),
+            Some(length) if length > buffer.len() => buffer.resize(length, 0),
+            _ => {}
+        }
+    }
+}
+
+/// Refuses a reply that does not say that all went well.
+pub(crate) fn check(reply: &[u8]) -> Result<()> {
+    /// An error stands at the beginning or the end of its reply; documents that were found lie between.
+    const SEARCHED: usize = 1024;
+    let ends = [&reply[..reply.len().min(SEARCHED)], &reply[reply.len().saturating_sub(SEARCHED)..]];
+    let signs = [&b"\x01ok\0\0\0\0\0\0\0\0\0"[..], b"\x04writeErrors\0"];
+    let refused = ends.iter().any(|end| signs.iter().any(|sign| memmem::find(end, sign).is_some()));
+    ensure!(!refused, "the server refused a message: {}", String::from_utf8_lossy(reply));
+    Ok(())
+}
