@@ -8,7 +8,7 @@
 use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
-/// Source time of the stamped writes; `compare/load.rs` counts it up in place, so that no write is stale.
+/// Source time of the stamped writes; `compare/cycle.rs` counts it up in place, so that no write is stale.
 pub(crate) const TICK: i64 = 0x0000_0190_5EED_5EED;
 
 /// An OP_MSG: its body, and one document sequence unless `list` is empty.
@@ -51,14 +51,30 @@ fn bytes(document: &Document) -> Vec<u8> {
     document.to_vec().expect("the benchmarks' own documents are valid")
 }
 
-/// The fields drivers put behind every command: a session, the cluster's time, the database.
-fn driver_fields() -> Document {
-    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![7; 16] };
-    doc! { "lsid": { "id": id }, "$db": "bench" }
+/// In which session a write is sent.
+#[derive(Clone, Copy)]
+pub(crate) enum Session {
+    /// In one for all; the server would not know a write that comes again.
+    Shared,
+    /// In one of this id that nobody else has, as a retryable write: what drivers send to a replica set unless told
+    /// otherwise. The sender counts [`TICK`] up in place, so that each is a new write.
+    Own(u128),
 }
 
-fn command(mut body: Document) -> Document {
-    body.extend(driver_fields());
+/// A command with the fields drivers put behind each: a session, the database.
+fn command(body: Document) -> Document {
+    command_in(Session::Shared, body)
+}
+
+fn command_in(session: Session, mut body: Document) -> Document {
+    let (id, number) = match session {
+        Session::Shared => ([7; 16], None),
+        Session::Own(id) => (id.to_be_bytes(), Some(TICK)),
+    };
+    let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: id.to_vec() };
+    body.insert("lsid", doc! { "id": id });
+    body.extend(number.map(|number| ("txnNumber".to_owned(), number.into())));
+    body.insert("$db", "bench");
     body
 }
 
@@ -92,18 +108,48 @@ pub(crate) fn delete(collection: &str, id: i64) -> Vec<u8> {
 }
 
 /// An application's own way to the next number.
-pub(crate) fn next_number(counter: &str) -> Vec<u8> {
+pub(crate) fn next_number(session: Session, counter: &str) -> Vec<u8> {
     let body = doc! {
         "findAndModify": "counters", "query": { "_id": counter }, "update": { "$inc": { "seq": 1i64 } }, "new": true,
         "upsert": true,
     };
-    message(&command(body), "", &[])
+    message(&command_in(session, body), "", &[])
 }
 
 /// An insert of one document of about this many bytes; the server makes its `_id`.
 pub(crate) fn insert(collection: &str, length: usize) -> Vec<u8> {
+    insert_in(Session::Shared, collection, length)
+}
+
+/// The same in a session.
+pub(crate) fn insert_in(session: Session, collection: &str, length: usize) -> Vec<u8> {
     let document = doc! { "name": "a device in the hall", "kind": 3, "note": "x".repeat(length) };
+    message(&command_in(session, doc! { "insert": collection, "ordered": true }), "documents", &[document])
+}
+
+/// An insert of this document.
+pub(crate) fn insert_document(collection: &str, document: Document) -> Vec<u8> {
     message(&command(doc! { "insert": collection, "ordered": true }), "documents", &[document])
+}
+
+/// One update statement.
+pub(crate) fn update_where(collection: &str, filter: Document, change: Document) -> Vec<u8> {
+    let statement = doc! { "q": filter, "u": change, "multi": false };
+    message(&command(doc! { "update": collection, "ordered": true }), "updates", &[statement])
+}
+
+/// A worker's claim of a job.
+pub(crate) fn claim(collection: &str) -> Vec<u8> {
+    let body = doc! {
+        "findAndModify": collection, "query": { "kind": "mail" }, "update": { "$set": { "locked": true, "by": "w1" } },
+        "new": true,
+    };
+    message(&command(body), "", &[])
+}
+
+/// A delete of everything.
+pub(crate) fn delete_all(collection: &str) -> Vec<u8> {
+    message(&command(doc! { "delete": collection, "ordered": true }), "deletes", &[doc! { "q": {}, "limit": 0 }])
 }
 
 /// Update statements on consecutive `_id`s from `id` on.
@@ -142,21 +188,36 @@ pub(crate) fn unrelated_rules(count: usize) -> String {
 
 /// The rules the benchmarks' rewritten statements meet, each for the collection of its name.
 pub(crate) fn guards() -> String {
-    rules_file(
-        [
-            "stamped, timestamps: { source: published_at }",
-            "newest, timestamps: { source: published_at, per: document }",
-            "versioned, replacement: { unguarded: guard, guard: version }",
-            "bounded, bounds: { field: available, min: 0 }",
-            "refused, replacement: { unguarded: reject }",
-            "numbered, sequence: { field: order_no, counter: order_no, block: 100 }",
-        ]
-        .map(|rule| {
-            let (collection, pattern) = rule.split_once(", ").unwrap_or((rule, ""));
-            format!("  - {{ name: {collection}, namespace: bench.{collection}, {pattern} }}\n")
-        })
-        .concat(),
-    )
+    rules_each_of([
+        "stamped, timestamps: { source: published_at }",
+        "newest, timestamps: { source: published_at, per: document }",
+        "versioned, replacement: { unguarded: guard, guard: version }",
+        "bounded, bounds: { field: available, min: 0 }",
+        "refused, replacement: { unguarded: reject }",
+        "numbered, sequence: { field: order_no, counter: order_no, block: 100 }",
+    ])
+}
+
+/// One for each other pattern that judges.
+pub(crate) fn other_guards() -> String {
+    rules_each_of([
+        "merged, replacement: { unguarded: merge }",
+        "paired, together: [available, lent]",
+        "jobs, queue: { locked: locked, since: since, attempts: attempts, lease: 5m }",
+        "inbox, bucket: { array: messages, count: count, limit: 100, opened: time }",
+        "limited, defaults: { maxTimeMS: 60000 }",
+        "kept, deny: { operations: [delete], when: { filter: empty } }",
+        "people, copies: [{ into: bench.people, key: friend.id, fields: { name: friend.name } }]",
+        "nodes, tree: { path: path, parent: parent }",
+    ])
+}
+
+fn rules_each_of<const COUNT: usize>(guards: [&str; COUNT]) -> String {
+    let rule = |rule: &str| {
+        let (collection, pattern) = rule.split_once(", ").unwrap_or((rule, ""));
+        format!("  - {{ name: {collection}, namespace: bench.{collection}, {pattern} }}\n")
+    };
+    rules_file(guards.map(rule).concat())
 }
 
 fn rules_file(rules: String) -> String {

@@ -28,13 +28,21 @@ impl Report {
         Self { section, goals: String::new(), body: String::new(), plots: Vec::new() }
     }
 
-    /// A row of the table of goals. The median decides.
+    /// A row of the table of goals. The interval of the median decides: what it does not tell is not shown.
     pub(crate) fn goal(&mut self, what: &str, goal: Goal, reached: Spread) {
-        let (wanted, met) = match goal {
-            Goal::AtLeast(least) => (format!("≥ {least}"), reached.median >= least),
-            Goal::AtMost(most) => (format!("≤ {most}"), reached.median <= most),
+        let (low, high) = reached.certain;
+        let (wanted, surely, perhaps) = match goal {
+            Goal::AtLeast(least) => (format!("≥ {least}"), low >= least, high >= least),
+            Goal::AtMost(most) => (format!("≤ {most}"), high <= most, low <= most),
         };
-        self.goals += &format!("| {what} | {wanted} | {reached} | {} |\n", if met { "yes" } else { "**no**" });
+        let met = match (surely, perhaps) {
+            (true, _) => "yes",
+            (false, true) => "not shown",
+            (false, false) => "**no**",
+        };
+        let Spread { median, least, most, .. } = reached;
+        self.goals +=
+            &format!("| {what} | {wanted} | {median:.2} | {low:.2} – {high:.2} | {least:.2} – {most:.2} | {met} |\n");
     }
 
     pub(crate) fn text(&mut self, text: &str) {
@@ -49,7 +57,7 @@ impl Report {
     }
 
     fn markdown(&self) -> String {
-        let head = "| | goal | reached (spread) | met |\n|---|---|---|---|\n";
+        let head = "| | goal | median | 95 % | rounds | met |\n|---|---|---|---|---|---|\n";
         let goals = if self.goals.is_empty() { String::new() } else { format!("{head}{}\n", self.goals) };
         format!("{goals}{}", self.body)
     }

@@ -13,14 +13,20 @@ use super::cycle::Cycle;
 use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
-/// Rounds in which every row has its turn.
-const ROUNDS: usize = 15;
-/// How long one turn is measured, after the warm-up.
-const TURN: Duration = Duration::from_millis(450);
-const WARM_UP: Duration = Duration::from_millis(100);
+/// Rounds in which every row has its turn, where a goal is to be judged by few per cent.
+pub(crate) const MANY: usize = 121;
+/// And where a curve is to be seen.
+pub(crate) const FEW: usize = 41;
+/// How long one turn is measured, after the warm-up. Many short turns: a shared machine stands still for some
+/// milliseconds now and then, and most turns are to be without.
+const TURN: Duration = Duration::from_millis(150);
+const WARM_UP: Duration = Duration::from_millis(50);
 
 /// Rows to be measured.
-pub(crate) struct Rounds<'c>(Vec<Row<'c>>);
+pub(crate) struct Rounds<'c> {
+    rounds: usize,
+    rows: Vec<Row<'c>>,
+}
 
 struct Row<'c> {
     name: String,
@@ -49,11 +55,14 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
+    /// Between these the median of any number of rounds would be, with 95 %; all values, when there are fewer than six.
+    pub(crate) certain: (f64, f64),
 }
 
 impl<'c> Rounds<'c> {
-    pub(crate) fn new() -> Self {
-        Self(Vec::new())
+    /// So many rounds; at least one.
+    pub(crate) fn new(rounds: usize) -> Self {
+        Self { rounds, rows: Vec::new() }
     }
 
     /// Clients that each wait for their reply.
@@ -80,22 +89,23 @@ impl<'c> Rounds<'c> {
     }
 
     fn add(&mut self, name: &str, contender: &'c Contender, sends: Sends) -> RowId {
-        self.0.push(Row { name: name.to_owned(), contender, sends });
-        RowId(self.0.len() - 1)
+        self.rows.push(Row { name: name.to_owned(), contender, sends });
+        RowId(self.rows.len() - 1)
     }
 
     /// Measures all rows in turn, round by round.
-    pub(crate) fn run(mut self) -> Result<Results> {
-        let mut measures: Vec<Vec<Measure>> = self.0.iter().map(|_| Vec::new()).collect();
-        for round in 0..ROUNDS {
+    pub(crate) fn run(self) -> Result<Results> {
+        let Self { rounds, mut rows } = self;
+        let mut measures: Vec<Vec<Measure>> = rows.iter().map(|_| Vec::new()).collect();
+        for round in 0..rounds {
             // Every round begins elsewhere, so that nobody always follows the same neighbour.
-            for offset in 0..self.0.len() {
-                let at = (round + offset) % self.0.len();
-                measures[at].push(self.0[at].turn()?);
+            for offset in 0..rows.len() {
+                let at = (round + offset) % rows.len();
+                measures[at].push(rows[at].turn()?);
             }
-            eprintln!("round {} of {ROUNDS}", round + 1);
+            eprintln!("round {} of {rounds}", round + 1);
         }
-        Ok(Results { names: self.0.into_iter().map(|row| row.name).collect(), measures })
+        Ok(Results { names: rows.into_iter().map(|row| row.name).collect(), measures })
     }
 }
 
@@ -172,8 +182,25 @@ impl Spread {
     /// `values` are not empty.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
-        Self { median: values[values.len() / 2], least: values[0], most: values[values.len() - 1] }
+        let (count, outside) = (values.len(), outside(values.len()));
+        let certain = (values[outside], values[count - 1 - outside]);
+        Self { median: values[count / 2], least: values[0], most: values[count - 1], certain }
     }
+}
+
+/// How many of so many values lie outside the interval of their median at either end: each is above the true median
+/// or below it like a coin, whatever their distribution, so that counting tells how sure the interval is.
+fn outside(count: usize) -> usize {
+    let mut chance = 0.5f64.powi(count as i32);
+    let mut below = 0.0;
+    for outside in 0..count / 2 {
+        below += chance;
+        if below > 0.025 {
+            return outside.saturating_sub(1);
+        }
+        chance *= (count - outside) as f64 / (outside + 1) as f64;
+    }
+    0
 }
 
 impl fmt::Display for Spread {

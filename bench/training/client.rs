@@ -1,51 +1,60 @@
 //! Clients that send a message and wait for its reply, again and again.
 
-use anyhow::Result;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use bson::doc;
+use docward::wire::compressed::{Compressor, compress};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::Message;
+use super::cycle::Cycle;
 use super::exchange::{check, exchange};
+use super::frames::{self, Session};
 
 /// As many at a time, so that messages meet.
 const CLIENTS: usize = 4;
 /// A read buffer at first; it grows with the replies.
 const BUFFER: usize = 16 * 1024;
 
-pub(crate) struct Client {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Client {
-    pub(crate) async fn connect(address: &str) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: vec![0; BUFFER] })
-    }
-
-    /// # Errors
-    /// The socket's, and when the message is refused: it would teach nothing.
-    pub(crate) async fn ask(&mut self, message: &[u8]) -> Result<()> {
-        let length = exchange(&mut self.stream, message, &mut self.buffer).await?;
-        check(&self.buffer[..length])
-    }
-}
-
-/// Sends a message so often, by several clients.
-pub(crate) async fn send(address: &str, message: &[u8], count: usize) -> Result<()> {
+/// Sends what `message` makes so often, by several clients, each in a session of its own.
+///
+/// # Errors
+/// The sockets', and when a message is refused: it would teach nothing.
+pub(crate) async fn send(address: &str, compressor: Option<Compressor>, message: Message, count: usize) -> Result<()> {
+    static SESSIONS: AtomicU32 = AtomicU32::new(0);
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        let (address, message) = (address.to_owned(), message.to_owned());
-        clients.spawn(async move {
-            let mut client = Client::connect(&address).await?;
-            for _ in 0..count / CLIENTS {
-                client.ask(&message).await?;
-            }
-            anyhow::Ok(())
-        });
+        let session = Session::Own(SESSIONS.fetch_add(1, Ordering::Relaxed).into());
+        let cycle = Cycle::of(message(session));
+        clients.spawn(send_by_one(address.to_owned(), compressor, cycle, count / CLIENTS));
     }
     while let Some(client) = clients.join_next().await {
         client??;
+    }
+    Ok(())
+}
+
+async fn send_by_one(address: String, compressor: Option<Compressor>, mut cycle: Cycle, count: usize) -> Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; BUFFER];
+    if let Some(compressor) = compressor {
+        let hello = doc! { "hello": 1, "compression": [compressor.name()], "$db": "admin" };
+        let length = exchange(&mut stream, &frames::message(&hello, "", &[]), &mut buffer).await?;
+        check(&buffer[..length])?;
+    }
+    for _ in 0..count {
+        let (at, frame) = cycle.advance();
+        let length = match compressor {
+            None => exchange(&mut stream, frame, &mut buffer).await?,
+            Some(compressor) => {
+                let frame = compress(frame, compressor.into()).context("a message that cannot be compressed")?;
+                exchange(&mut stream, &frame, &mut buffer).await?
+            }
+        };
+        cycle.heard(at, &buffer[..length])?;
     }
     Ok(())
 }

@@ -10,6 +10,9 @@ mod canned;
 #[allow(dead_code, clippy::unwrap_used, reason = "the tests' own, who need more of them")]
 mod certificates;
 mod client;
+#[path = "../compare/cycle.rs"]
+#[allow(dead_code, reason = "the benchmark's own, which replays captures too")]
+mod cycle;
 #[path = "../compare/exchange.rs"]
 mod exchange;
 #[path = "../frames.rs"]
@@ -19,10 +22,10 @@ mod process;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bson::doc;
 use certificates::Authority;
-use client::{Client, send};
-use docward::wire::compressed::{Compressor, compress};
+use client::send;
+use docward::wire::compressed::Compressor;
+use frames::Session;
 use process::Docward;
 use tokio::net::TcpListener;
 
@@ -51,11 +54,13 @@ async fn main() -> Result<()> {
     let rules = rules.to_string_lossy();
 
     let plain = Docward::start(&program, &upstream, &["--rules", &rules])?;
-    for (message, count) in messages() {
-        send(plain.address(), &message, count).await?;
+    for (message, count) in MESSAGES {
+        send(plain.address(), None, message, count).await?;
     }
     for compressor in [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
-        send_compressed(plain.address(), compressor).await?;
+        for (message, count) in MESSAGES {
+            send(plain.address(), Some(compressor), message, count / LESS).await?;
+        }
     }
     plain.end()?;
 
@@ -66,49 +71,37 @@ async fn main() -> Result<()> {
     let secure = Docward::start(&program, &upstream, &arguments)?;
     let through = format!("mongodb://{}/?tls=true&tlsCAFile={}", secure.address(), authority.file());
     let client = Docward::start(&program, &through, &[])?;
-    for (message, count) in messages() {
-        send(client.address(), &message, count / LESS).await?;
+    for (message, count) in MESSAGES {
+        send(client.address(), None, message, count / LESS).await?;
     }
     client.end()?;
     secure.end()
 }
 
-/// What drivers send, and how often.
-fn messages() -> Vec<(Vec<u8>, usize)> {
-    let update = |collection, change| frames::update(collection, 1, 1, &change);
-    vec![
-        (frames::find("devices", 1), OFTEN),
-        (frames::insert("devices", 1024), OFTEN),
-        (update("devices", frames::state()), OFTEN),
-        (frames::delete("devices", 1), OFTEN / 4),
-        (frames::next_number("orders"), OFTEN / 4),
-        (update("stamped", frames::state()), GUARDED),
-        (update("newest", frames::state()), GUARDED),
-        (update("bounded", frames::taken()), GUARDED),
-        (update("versioned", frames::versioned()), GUARDED),
-        (frames::insert("numbered", 1024), GUARDED),
-        (frames::find("stamped", 1), GUARDED),
-        (frames::update("stamped", 1, 100, &frames::state()), SELDOM),
-        (frames::update("versioned", 1, 100, &frames::versioned()), SELDOM),
-        (frames::insert("devices", MEBIBYTE), SELDOM),
-        (frames::insert("numbered", MEBIBYTE), SELDOM),
-        (frames::find_much(MEBIBYTE), SELDOM),
-    ]
-}
+/// Makes a client's message.
+type Message = fn(Session) -> Vec<u8>;
 
-/// The same from a client that has agreed on a compressor.
-async fn send_compressed(address: &str, compressor: Compressor) -> Result<()> {
-    let mut client = Client::connect(address).await?;
-    let hello = doc! { "hello": 1, "compression": [compressor.name()], "$db": "admin" };
-    client.ask(&frames::message(&hello, "", &[])).await?;
-    for (message, count) in messages() {
-        let message = compress(&message, compressor.into()).context("a message that cannot be compressed")?;
-        for _ in 0..count / LESS {
-            client.ask(&message).await?;
-        }
-    }
-    Ok(())
-}
+/// What drivers send, and how often. To replica sets they send retryable writes, each client in its own session.
+const MESSAGES: [(Message, usize); 18] = [
+    (|_| frames::find("devices", 1), OFTEN),
+    (|_| frames::insert("devices", 1024), OFTEN),
+    (|session| frames::insert_in(session, "devices", 1024), OFTEN),
+    (|_| frames::update("devices", 1, 1, &frames::state()), OFTEN),
+    (|_| frames::delete("devices", 1), OFTEN / 4),
+    (|session| frames::next_number(session, "orders"), OFTEN / 4),
+    (|_| frames::update("stamped", 1, 1, &frames::state()), GUARDED),
+    (|_| frames::update("newest", 1, 1, &frames::state()), GUARDED),
+    (|_| frames::update("bounded", 1, 1, &frames::taken()), GUARDED),
+    (|_| frames::update("versioned", 1, 1, &frames::versioned()), GUARDED),
+    (|_| frames::insert("numbered", 1024), GUARDED),
+    (|session| frames::insert_in(session, "numbered", 1024), GUARDED),
+    (|_| frames::find("stamped", 1), GUARDED),
+    (|_| frames::update("stamped", 1, 100, &frames::state()), SELDOM),
+    (|_| frames::update("versioned", 1, 100, &frames::versioned()), SELDOM),
+    (|_| frames::insert("devices", MEBIBYTE), SELDOM),
+    (|_| frames::insert("numbered", MEBIBYTE), SELDOM),
+    (|_| frames::find_much(MEBIBYTE), SELDOM),
+];
 
 /// A server that answers at once, until the end; gives its address.
 async fn serve_canned() -> Result<String> {

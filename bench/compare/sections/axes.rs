@@ -8,7 +8,7 @@ use crate::cycle::Cycle;
 use crate::frames;
 use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
-use crate::rounds::{Results, Rounds, RowId, cpu};
+use crate::rounds::{FEW, MANY, Results, Rounds, RowId, cpu};
 
 const RULES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 const CLIENTS: [usize; 5] = [1, 4, 16, 64, 256];
@@ -25,7 +25,7 @@ pub(super) fn rules() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let start = |count| Contender::docward(&upstream, &frames::unrelated_rules(count));
     let docwards = RULES.map(|count| (count, start(count)));
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(MANY);
     let rows: Measured = docwards
         .iter()
         .map(|(count, docward)| {
@@ -56,7 +56,7 @@ fn proxies(upstream: &Upstream) -> Result<Vec<(&'static str, Contender)>> {
 pub(super) fn connections() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let proxies = proxies(&upstream)?;
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(FEW);
     let mut rows = Vec::new();
     for (name, proxy) in &proxies {
         let row = |count| (count, rounds.closed(&format!("{name}, connections: {count}"), proxy, count, find));
@@ -74,7 +74,7 @@ pub(super) fn connections() -> Result<Option<Report>> {
 pub(super) fn sizes() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let proxies = proxies(&upstream)?;
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(FEW);
     let mut rows = Vec::new();
     for (name, proxy) in &proxies {
         let mut sent = Measured::new();

@@ -9,7 +9,7 @@ use crate::frames;
 use crate::load::Measure;
 use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
-use crate::rounds::{Rounds, cpu};
+use crate::rounds::{MANY, Rounds, cpu};
 
 /// Connections of a closed loop: what a small application's pool has.
 pub(super) const CONNECTIONS: usize = 16;
@@ -31,7 +31,7 @@ pub(super) fn unmatched() -> Result<Option<Report>> {
     let relay = Contender::relay(&upstream)?;
     let haproxy = Contender::haproxy(&upstream)?;
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(MANY);
     rounds.closed("direct", &direct, CONNECTIONS, find);
     let relayed = rounds.closed("bare tokio relay", &relay, CONNECTIONS, find);
     let balanced = haproxy.as_ref().map(|haproxy| rounds.closed("HAProxy", haproxy, CONNECTIONS, find));
@@ -57,7 +57,7 @@ pub(super) fn latency() -> Result<Option<Report>> {
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
     let ways = [("bare tokio relay", Some(&relay)), ("HAProxy", haproxy.as_ref()), ("docward", Some(&docward))];
     let ways: Vec<_> = ways.into_iter().filter_map(|(name, way)| Some((name, way?))).collect();
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(MANY);
     let mut rows = Vec::new();
     for (name, way) in &ways {
         let alone = rounds.closed(&format!("{name}, 1 connection"), way, 1, find);
@@ -120,7 +120,7 @@ pub(super) fn rewritten() -> Result<Option<Report>> {
     ];
     let upstream = Upstream::canned()?;
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(MANY);
     let mut rows = Vec::new();
     for (name, guarded, make) in patterns {
         let plain = rounds.closed(&format!("{name}: the statement without a rule"), &docward, CONNECTIONS, |id| {

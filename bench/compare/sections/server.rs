@@ -1,13 +1,15 @@
 //! The same before a real mongod: what is left of a proxy's cost where a server has work to do.
 
+use std::cell::Cell;
+
 use anyhow::Result;
 
 use super::canned::{CONNECTIONS, rate};
 use crate::contenders::{self, Contender, Upstream};
 use crate::cycle::Cycle;
-use crate::frames;
+use crate::frames::{self, Session};
 use crate::report::{Goal, Report};
-use crate::rounds::{Rounds, RowId};
+use crate::rounds::{MANY, Rounds, RowId};
 use crate::support::mongod::Kind;
 
 /// Bytes of an inserted document's text.
@@ -32,19 +34,28 @@ struct Inserts {
 /// Numbers for inserted documents: docward's, none, and those that an application asks for itself.
 pub(super) fn sequence() -> Result<Option<Report>> {
     let mut report = Report::new("sequence");
-    for (name, kind) in [("standalone", Kind::Standalone), ("replica set", Kind::ReplicaSet)] {
+    let sessions = Cell::new(0);
+    let own_session = || Session::Own(sessions.replace(sessions.get() + 1));
+    // As drivers send them unless told otherwise: a standalone cannot take a write that may come again.
+    let ways: [(_, _, &dyn Fn() -> Session); 2] =
+        [("standalone", Kind::Standalone, &|| Session::Shared), ("replica set", Kind::ReplicaSet, &own_session)];
+    for (name, kind, session) in ways {
         let Some(upstream) = mongod(kind)? else { return Ok(None) };
-        insert_into(&upstream, name, &mut report)?;
+        insert_into(&upstream, name, session, &mut report)?;
     }
     Ok(Some(report))
 }
 
-fn insert_into(upstream: &Upstream, name: &str, report: &mut Report) -> Result<()> {
+/// `session` gives each connection of each row its own.
+fn insert_into(upstream: &Upstream, name: &str, session: &dyn Fn() -> Session, report: &mut Report) -> Result<()> {
     let direct = Contender::direct(upstream);
     let docward = Contender::docward(upstream, &contenders::thousand_rules());
-    let insert = |collection: &'static str| move |_| Cycle::of(frames::insert(collection, TEXT));
-    let own = |_| Cycle::together(vec![frames::next_number("own"), frames::insert("own", TEXT)]);
-    let mut rounds = Rounds::new();
+    let insert = |collection| move |_| Cycle::of(frames::insert_in(session(), collection, TEXT));
+    let own = |_| {
+        let session = session();
+        Cycle::together(vec![frames::next_number(session, "own"), frames::insert_in(session, "own", TEXT)])
+    };
+    let mut rounds = Rounds::new(MANY);
     let rows = [1, CONNECTIONS, 64].map(|connections| {
         let mut row = |what, contender, cycle: &dyn Fn(i64) -> Cycle| {
             rounds.closed(&format!("{what}, connections: {connections}"), contender, connections, cycle)
@@ -98,7 +109,7 @@ pub(super) fn mixed() -> Result<Option<Report>> {
             frames::delete("passing", id),
         ])
     };
-    let mut rounds = Rounds::new();
+    let mut rounds = Rounds::new(MANY);
     rounds.closed("direct", &direct, CONNECTIONS, mix);
     let balanced = haproxy.as_ref().map(|haproxy| rounds.closed("HAProxy", haproxy, CONNECTIONS, mix));
     let guarded = rounds.closed("docward, 1,000 rules", &docward, CONNECTIONS, mix);
