@@ -7,6 +7,7 @@
 
 use std::hint::black_box;
 
+use bson::{Document, doc};
 use docward::command::{Batch, Command, Form};
 use docward::engine::lookup::{Found, Lookup};
 use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
@@ -45,6 +46,15 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: replacement guard", |_| plans(versioned(1), is_answered)),
     one("plan: replacement rejected", |_| plans(frames::update("refused", 1, 1, &frames::versioned()), is_answered)),
     one("plan: sequence, insert of 1 KiB", |_| plans(frames::insert("numbered", 1024), is_rewritten)),
+    one("plan: replacement merged", |_| plans(frames::update("merged", 1, 1, &frames::versioned()), is_rewritten)),
+    one("plan: together", |_| plans(frames::update_where("paired", doc! { "_id": 1 }, both()), is_unchanged)),
+    one("plan: together rejected", |_| plans(frames::update("paired", 1, 1, &frames::taken()), is_answered)),
+    one("plan: queue, a claim", |_| plans(frames::claim("jobs"), is_rewritten)),
+    one("plan: bucket", |_| plans(frames::update_where("inbox", doc! { "owner": "joe" }, letter()), is_rewritten)),
+    one("plan: defaults, a find", |_| plans(frames::find("limited", 1), is_rewritten)),
+    one("plan: deny", |_| plans(frames::delete_all("kept"), is_answered)),
+    one("plan: copies", |_| plans(frames::insert_document("people", person()), is_unchanged)),
+    one("plan: tree, an insert below a parent", |_| plans_node()),
     HotPath { name: "plan: timestamps, batch of 100", statements: 100, prepare: |n| plans(stamped(n), is_rewritten) },
     HotPath {
         name: "plan: replacement guard, batch of 100",
@@ -74,6 +84,19 @@ fn newest() -> Vec<u8> {
 
 fn versioned(statements: usize) -> Vec<u8> {
     frames::update("versioned", 1, statements, &frames::versioned())
+}
+
+/// A copy that is taken, with the record of who has it.
+fn both() -> Document {
+    doc! { "$inc": { "available": -1 }, "$push": { "lent": { "to": "joe" } } }
+}
+
+fn letter() -> Document {
+    doc! { "$push": { "messages": { "from": "ann", "text": "Hello." } } }
+}
+
+fn person() -> Document {
+    doc! { "_id": 1, "name": "Joe", "friend": { "id": 7, "name": "Ada" } }
 }
 
 fn rule_set(texts: &[String]) -> RuleSet {
@@ -108,8 +131,20 @@ fn parses(form: Form, frame: Vec<u8>) -> Work {
 
 /// A judged message from its whole frame to its last step, with what it asks for answered at once.
 fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
-    let rules = rule_set(&[frames::guards(), frames::unrelated_rules(1_000)]);
-    let reply = frames::reply(1, &bson::doc! { "n": 1, "nModified": 1, "ok": 1.0 });
+    plans_hearing(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
+}
+
+/// A node with a look at its parent and a touch of it, in a transaction.
+fn plans_node() -> Work {
+    let node = doc! { "_id": "MongoDB", "parent": "Programming", "title": "a database" };
+    let found = doc! { "firstBatch": [{ "_id": "Programming", "path": ",Books," }], "id": 0i64, "ns": "bench.nodes" };
+    let reply = doc! { "cursor": found, "n": 1, "nModified": 1, "ok": 1.0 };
+    plans_hearing(frames::insert_document("nodes", node), &reply, is_answered)
+}
+
+fn plans_hearing(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
+    let rules = rule_set(&[frames::guards(), frames::other_guards(), frames::unrelated_rules(1_000)]);
+    let reply = frames::reply(1, reply);
     let step = carry_out(&frame, &rules, &reply);
     assert!(expected(&step), "{step:?}");
     Box::new(move || _ = black_box(carry_out(black_box(&frame), &rules, &reply)))
@@ -136,6 +171,10 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
 
 fn is_rewritten(step: &Step) -> bool {
     matches!(step, Step::Forward { .. })
+}
+
+fn is_unchanged(step: &Step) -> bool {
+    matches!(step, Step::ForwardOriginal { .. })
 }
 
 fn is_answered(step: &Step) -> bool {
