@@ -20,10 +20,16 @@ build() {
 }
 
 counts="$target/counts"
-rm -rf "$counts"
+counting="$target/counting/$triple/release/docward"
+profile="$target/$triple.profdata"
 build "-Cprofile-generate=$counts" "$target/counting"
-CARGO_TARGET_DIR="$target/training" cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- \
-    "$target/counting/$triple/release/docward" >&2
-"$llvm/llvm-profdata" merge -o "$target/docward.profdata" "$counts"
-build "-Cprofile-use=$target/docward.profdata" "$target/final"
+# Another profile has all compiled anew, so it is made only when the code or the traffic is another.
+traffic=(bench/*.rs bench/compare bench/shell bench/training rules)
+if [[ ! -e "$profile" || -n $(find "$counting" "${traffic[@]}" -newer "$profile" -print -quit) ]]; then
+    rm -rf "$counts"
+    CARGO_TARGET_DIR="$target/training" cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- \
+        "$counting" >&2
+    "$llvm/llvm-profdata" merge -o "$profile" "$counts"
+fi
+build "-Cprofile-use=$profile" "$target/final"
 echo "$target/final/$triple/release/docward"
