@@ -78,6 +78,12 @@ fn command_in(session: Session, mut body: Document) -> Document {
     body
 }
 
+/// `name` is `insert`, `update` or `delete`.
+fn write(session: Session, name: &str, collection: &str, statements: &[Document]) -> Vec<u8> {
+    let list = if name == "insert" { "documents".to_owned() } else { format!("{name}s") };
+    message(&command_in(session, doc! { name: collection, "ordered": true }), &list, statements)
+}
+
 /// A find by `_id`.
 pub(crate) fn find(collection: &str, id: i64) -> Vec<u8> {
     let body = doc! { "find": collection, "filter": { "_id": id }, "limit": 1, "singleBatch": true };
@@ -100,11 +106,7 @@ pub(crate) fn length_wanted(head: &[u8]) -> Option<usize> {
 
 /// A delete by `_id`.
 pub(crate) fn delete(collection: &str, id: i64) -> Vec<u8> {
-    message(
-        &command(doc! { "delete": collection, "ordered": true }),
-        "deletes",
-        &[doc! { "q": { "_id": id }, "limit": 1 }],
-    )
+    write(Session::Shared, "delete", collection, &[doc! { "q": { "_id": id }, "limit": 1 }])
 }
 
 /// An application's own way to the next number.
@@ -124,18 +126,18 @@ pub(crate) fn insert(collection: &str, length: usize) -> Vec<u8> {
 /// The same in a session.
 pub(crate) fn insert_in(session: Session, collection: &str, length: usize) -> Vec<u8> {
     let document = doc! { "name": "a device in the hall", "kind": 3, "note": "x".repeat(length) };
-    message(&command_in(session, doc! { "insert": collection, "ordered": true }), "documents", &[document])
+    write(session, "insert", collection, &[document])
 }
 
 /// An insert of this document.
 pub(crate) fn insert_document(collection: &str, document: Document) -> Vec<u8> {
-    message(&command(doc! { "insert": collection, "ordered": true }), "documents", &[document])
+    write(Session::Shared, "insert", collection, &[document])
 }
 
 /// One update statement.
 pub(crate) fn update_where(collection: &str, filter: Document, change: Document) -> Vec<u8> {
     let statement = doc! { "q": filter, "u": change, "multi": false };
-    message(&command(doc! { "update": collection, "ordered": true }), "updates", &[statement])
+    write(Session::Shared, "update", collection, &[statement])
 }
 
 /// A worker's claim of a job.
@@ -149,14 +151,14 @@ pub(crate) fn claim(collection: &str) -> Vec<u8> {
 
 /// A delete of everything.
 pub(crate) fn delete_all(collection: &str) -> Vec<u8> {
-    message(&command(doc! { "delete": collection, "ordered": true }), "deletes", &[doc! { "q": {}, "limit": 0 }])
+    write(Session::Shared, "delete", collection, &[doc! { "q": {}, "limit": 0 }])
 }
 
 /// Update statements on consecutive `_id`s from `id` on.
 pub(crate) fn update(collection: &str, id: i64, count: usize, change: &Document) -> Vec<u8> {
     let statement = |offset| doc! { "q": { "_id": id + offset as i64 }, "u": change.clone(), "multi": false };
     let statements: Vec<Document> = (0..count).map(statement).collect();
-    message(&command(doc! { "update": collection, "ordered": true }), "updates", &statements)
+    write(Session::Shared, "update", collection, &statements)
 }
 
 /// A device's state: four fields and the source's own time.

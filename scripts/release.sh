@@ -29,7 +29,9 @@ if [[ ! -e "$profile" || -n $(find "$counting" "${traffic[@]}" -newer "$profile"
     rm -rf "$counts"
     CARGO_TARGET_DIR="$target/training" cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- \
         "$counting" >&2
-    "$llvm/llvm-profdata" merge -o "$profile" "$counts"
+    # Whole or not at all: the next call would take what is there.
+    "$llvm/llvm-profdata" merge -o "$profile.new" "$counts"
+    mv "$profile.new" "$profile"
 fi
 build "-Cprofile-use=$profile" "$target/final"
 echo "$target/final/$triple/release/docward"

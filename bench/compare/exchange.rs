@@ -1,11 +1,20 @@
-//! One message and its reply, and whether the reply is a good one.
+//! A client's connection: one message and its reply, and whether the reply is a good one.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::canned::frame_length;
+
+/// A read buffer at first; it grows with the replies.
+pub(crate) const BUFFER: usize = 16 * 1024;
+
+pub(crate) async fn connect(address: &str) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
 
 /// Sends a message and reads its reply into `buffer`, which is not empty and grows with it; gives its length.
 pub(crate) async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {

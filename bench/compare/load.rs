@@ -7,19 +7,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use super::contenders::Contender;
 use super::cycle::Cycle;
-use super::exchange::{check, exchange};
+use super::exchange::{BUFFER, check, connect, exchange};
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
-/// A read buffer at first; it grows with the replies.
-const BUFFER: usize = 16 * 1024;
 
 /// What every connection sends, again and again.
 pub(crate) struct Load {
@@ -133,12 +131,6 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 /// One thread: the clients' own share of a small machine stays small.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime needs only descriptors")
-}
-
-async fn connect(address: &str) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 async fn send_until(

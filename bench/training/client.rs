@@ -5,18 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use bson::doc;
 use docward::wire::compressed::{Compressor, compress};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::Message;
 use super::cycle::Cycle;
-use super::exchange::{check, exchange};
+use super::exchange::{BUFFER, check, connect, exchange};
 use super::frames::{self, Session};
 
 /// As many at a time, so that messages meet.
 const CLIENTS: usize = 4;
-/// A read buffer at first; it grows with the replies.
-const BUFFER: usize = 16 * 1024;
 
 /// Sends what `message` makes so often, by several clients, each in a session of its own.
 ///
@@ -37,8 +34,7 @@ pub(crate) async fn send(address: &str, compressor: Option<Compressor>, message:
 }
 
 async fn send_by_one(address: String, compressor: Option<Compressor>, mut cycle: Cycle, count: usize) -> Result<()> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(&address).await?;
     let mut buffer = vec![0; BUFFER];
     if let Some(compressor) = compressor {
         let hello = doc! { "hello": 1, "compression": [compressor.name()], "$db": "admin" };
