@@ -4,7 +4,7 @@
 //!
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
+//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
 //! - `audit`: past traffic held against rules; pure
 //! - `service`, `proxy`, `otlp`, `admin`, `cli`: the shell with sockets and clocks; only with the feature
 //!   `io`, which is the default
@@ -19,6 +19,7 @@ pub mod command;
 #[path = "../tests/support/cpu_time.rs"]
 mod cpu_time;
 pub mod document;
+pub mod effect;
 pub mod engine;
 pub mod histogram;
 #[cfg(feature = "io")]

@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-const FLOORS: [&str; 13] = [
-    "wire", "document", "command", "shell", "rules", "patterns", "engine", "audit", "service", "proxy", "otlp",
-    "admin", "cli",
+const FLOORS: [&str; 14] = [
+    "wire", "document", "command", "effect", "shell", "rules", "patterns", "engine", "audit", "service", "proxy",
+    "otlp", "admin", "cli",
 ];
 /// Up to here everything is pure.
-const LAST_PURE: usize = 7;
+const LAST_PURE: usize = 8;
 const IMPURE: [&str; 8] =
     ["tokio", "mongodb::", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread", "std::fs"];
 

@@ -1,8 +1,11 @@
 //! One write as the server counts it, in one shape for all the commands that can carry it.
 
+use std::borrow::Cow;
+
 use super::batch::{Form, Names, SECTION};
 use super::{CommandError, check};
-use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value, Writer};
+use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value, Writer, edit};
+use smallvec::SmallVec;
 
 /// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
 #[derive(Debug, Clone)]
@@ -44,7 +47,10 @@ pub struct Insert<'a> {
 
 #[derive(Debug, Clone)]
 pub struct Update<'a> {
+    /// The client's filter: what an upsert makes its document of.
     pub filter: CowDocument<'a>,
+    /// What rules demand of the stored document besides; apart from the filter until the statement is sent.
+    pub conditions: Conditions<'a>,
     pub modification: Modification<'a>,
     pub upsert: bool,
     pub multi: bool,
@@ -68,8 +74,53 @@ pub enum Modification<'a> {
     Operators(CowDocument<'a>),
     /// An aggregation pipeline as the client wrote it, as the array's document.
     ClientPipeline(Document<'a>),
-    /// A pipeline docward made of operators; each stage is a document.
-    Pipeline(Vec<CowDocument<'a>>),
+    /// A pipeline docward made of operators or of a replacement.
+    Pipeline(Box<Pipeline<'a>>),
+}
+
+/// Documents that all must match, besides the filter.
+pub type Conditions<'a> = SmallVec<[CowDocument<'a>; 1]>;
+
+/// A pipeline of docward's own.
+#[derive(Debug, Clone)]
+pub struct Pipeline<'a> {
+    pub stages: Vec<CowDocument<'a>>,
+    /// What it does, unless it finds the write late: the operators or the replacement it was made of.
+    pub meaning: Modification<'a>,
+}
+
+impl<'a> Update<'a> {
+    /// The filter together with the rules' conditions: what the server is to match.
+    pub fn selection(&self) -> Cow<'_, CowDocument<'a>> {
+        let mut selection = Cow::Borrowed(&self.filter);
+        for condition in &self.conditions {
+            selection = Cow::Owned(narrowed(selection.as_document(), condition.as_document()));
+        }
+        selection
+    }
+
+    /// Bytes that the selection takes besides the filter as it came, at most.
+    fn selection_length(&self) -> usize {
+        /// `$and` and its array.
+        const AROUND: usize = 32;
+        let conditions = self.conditions.iter().map(|condition| condition.rewritten_length() + AROUND);
+        self.filter.rewritten_length() + conditions.sum::<usize>()
+    }
+}
+
+/// A filter and one more condition. A filter that names one of its fields already is kept whole inside `$and`.
+fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a> {
+    let named = condition.elements().any(|added| filter.get(added.key).is_some());
+    CowDocument::from_writer(if named {
+        crate::document::document(|w| {
+            w.array("$and", |a| {
+                a.value(Value::document(filter));
+                a.value(Value::document(condition));
+            });
+        })
+    } else {
+        edit::append(filter, |w| w.elements(condition))
+    })
 }
 
 impl<'a> Statement<'a> {
@@ -112,7 +163,8 @@ impl<'a> Statement<'a> {
             Operation::Insert(insert) => insert.document.is_rewritten(),
             Operation::Delete(delete) => delete.filter.is_rewritten(),
             Operation::Update(update) => {
-                update.filter.is_rewritten()
+                !update.conditions.is_empty()
+                    || update.filter.is_rewritten()
                     || update.modification.is_rewritten()
                     || self.source_upserts != update.upsert
             }
@@ -164,7 +216,7 @@ impl<'a> Statement<'a> {
         let rewritten = match &self.operation {
             Operation::Insert(insert) => insert.document.rewritten_length(),
             Operation::Delete(delete) => delete.filter.rewritten_length(),
-            Operation::Update(update) => update.filter.rewritten_length() + update.modification.rewritten_length(),
+            Operation::Update(update) => update.selection_length() + update.modification.rewritten_length(),
         };
         self.source.as_bytes().len() + rewritten
     }
@@ -219,10 +271,11 @@ impl<'a> Statement<'a> {
             (Operation::Insert(insert), b"document") => {
                 w.value("document", Value::document(insert.document.as_document()));
             }
-            (Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }), key)
-                if key == names.filter.as_bytes() =>
-            {
-                w.value(names.filter, Value::document(filter.as_document()));
+            (Operation::Update(update), key) if key == names.filter.as_bytes() => {
+                w.value(names.filter, Value::document(update.selection().as_document()));
+            }
+            (Operation::Delete(delete), key) if key == names.filter.as_bytes() => {
+                w.value(names.filter, Value::document(delete.filter.as_document()));
             }
             (Operation::Update(update), key) if key == names.update.as_bytes() => {
                 update.modification.write(w, names.update);
@@ -239,10 +292,12 @@ impl Statement<'_> {
     /// What the client left out and the rules put in: the filter of a findAndModify without query, an upsert.
     pub(super) fn write_added_fields(&self, w: &mut Writer<'_>) {
         let name = self.form.names().filter;
-        if let Operation::Update(Update { filter, .. }) | Operation::Delete(Delete { filter, .. }) = &self.operation
-            && filter.is_rewritten()
-            && self.source.get(name).is_none()
-        {
+        let filter = match &self.operation {
+            Operation::Update(update) => update.selection(),
+            Operation::Delete(delete) => Cow::Borrowed(&delete.filter),
+            Operation::Insert(_) => return,
+        };
+        if filter.is_rewritten() && self.source.get(name).is_none() {
             w.value(name, Value::document(filter.as_document()));
         }
         if let Operation::Update(Update { upsert: true, .. }) = &self.operation
@@ -268,7 +323,7 @@ impl Modification<'_> {
         match self {
             Self::Replacement(document) | Self::Operators(document) => document.rewritten_length(),
             Self::ClientPipeline(_) => 0,
-            Self::Pipeline(stages) => stages.iter().map(|stage| stage.rewritten_length() + ENTRY).sum(),
+            Self::Pipeline(pipeline) => pipeline.stages.iter().map(|stage| stage.rewritten_length() + ENTRY).sum(),
         }
     }
 
@@ -278,8 +333,8 @@ impl Modification<'_> {
                 w.value(key, Value::document(document.as_document()));
             }
             Self::ClientPipeline(stages) => w.value(key, Value { kind: Kind::Array, bytes: stages.as_bytes() }),
-            Self::Pipeline(stages) => w.array(key, |a| {
-                stages.iter().for_each(|stage| a.value(Value::document(stage.as_document())));
+            Self::Pipeline(pipeline) => w.array(key, |a| {
+                pipeline.stages.iter().for_each(|stage| a.value(Value::document(stage.as_document())));
             }),
         }
     }
@@ -319,7 +374,8 @@ fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
     }
     let change = change.ok_or(CommandError::Missing { place: names.place, field: names.update })?;
     let modification = read_modification(form, change)?;
-    Ok(Operation::Update(Update { filter: filter(form, selection)?, modification, upsert, multi, array_filters }))
+    let (filter, conditions) = (filter(form, selection)?, Conditions::new());
+    Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters }))
 }
 
 fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a>, CommandError> {

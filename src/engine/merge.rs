@@ -6,7 +6,7 @@ use super::judge::Refused;
 use super::refusal;
 use crate::command::{Command, Form, Namespace, Reply, Statement, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
-use crate::patterns::filter::equality;
+use crate::effect::equality;
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
 /// What has come back for the client's statements so far.

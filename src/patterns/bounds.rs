@@ -12,14 +12,14 @@
 
 use std::cmp::Ordering;
 
-use super::filter::{equality, narrowed, remade, touched};
+use super::filter::{narrowed, remade};
 use super::number::{Bound, sign};
-use super::touch::{Touch, touch};
 use super::{
     Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, concern_for_content, read_required_path,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::{Claim, Code, Located, MapReader};
 
 /// Settings of the pattern.

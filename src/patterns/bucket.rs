@@ -8,11 +8,11 @@
 //! after: `updateOne({owner: "joe", count: {$lte: 99}}, {$push: {messages: M}, $inc: {count: 1},
 //! $setOnInsert: {time: NOW}}, {upsert: true})`
 
-use super::filter::{equality, narrowed, remade, touched};
-use super::touch::{Touch, touch};
+use super::filter::{narrowed, remade};
 use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path, read_required_path};
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Lookup, OwnedValue, Path, Value, edit};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::{Code, MapReader};
 
 /// Settings of the pattern.

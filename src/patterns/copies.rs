@@ -16,11 +16,10 @@ mod tests;
 pub(super) use contradictions::contradictions;
 pub use settings::{Collection, Copies, Entry, Field};
 
-use super::filter::{equality, touched};
-use super::touch::{Touch, touch};
 use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, Path, Value};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::NamespacePattern;
 
 /// What becomes of one field by a statement.

@@ -2,10 +2,10 @@
 //!
 //! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
 
-use super::filter::touched;
 use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand};
 use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
+use crate::effect::touched;
 use crate::rules::{Code, Diagnostic, MapReader};
 
 /// Settings of the pattern.

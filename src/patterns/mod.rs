@@ -20,7 +20,6 @@ pub mod sequence;
 mod tests;
 pub mod timestamps;
 mod together;
-mod touch;
 mod tree;
 
 use std::sync::Arc;

@@ -11,11 +11,11 @@
 
 use std::time::Duration;
 
-use super::filter::{equality, remade, touched};
-use super::touch::{Touch, touch};
+use super::filter::remade;
 use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.

@@ -10,10 +10,11 @@
 //! | `unguarded: guard` | `replaceOne({_id: 1}, {a: 2, version: 3})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 //! | any, guarded | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 
-use super::filter::{equality, narrowed, remade};
+use super::filter::{narrowed, remade};
 use super::{Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::effect::equality;
 use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.

@@ -8,10 +8,11 @@
 //! The judgement only says that a number is needed; the engine collects what a batch needs, has it leased in
 //! one go, and calls [`Sequence::assign`] in document order.
 
-use super::filter::{equality, remade, touched};
+use super::filter::remade;
 use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, read_required_path};
-use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::effect::{equality, touched};
 use crate::rules::{Claim, Code, Located, MapReader};
 
 /// Settings of the pattern.
@@ -222,12 +223,12 @@ impl Sequence {
                         });
                     });
                 });
-                Modification::Pipeline(vec![replaced])
+                Modification::Pipeline(Box::new(Pipeline { stages: vec![replaced], meaning: modification.clone() }))
             }
-            Modification::Pipeline(stages) => {
-                let mut stages = stages.clone();
-                stages.push(CowDocument::build(|w| w.nested("$set", |w| w.nested(path, if_none))));
-                Modification::Pipeline(stages)
+            Modification::Pipeline(pipeline) => {
+                let mut pipeline = pipeline.clone();
+                pipeline.stages.push(CowDocument::build(|w| w.nested("$set", |w| w.nested(path, if_none))));
+                Modification::Pipeline(pipeline)
             }
             Modification::ClientPipeline(stages) => Modification::ClientPipeline(*stages),
         }

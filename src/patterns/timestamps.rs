@@ -20,11 +20,11 @@ mod writes;
 
 use std::ops::ControlFlow;
 
-use super::filter::{remade, touched};
-use super::touch::{Touch, touch};
+use super::filter::remade;
 use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
-use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Class, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::effect::{Touch, touch, touched};
 use crate::rules::Laxity;
 use pipeline::Stage;
 pub use settings::Timestamps;
@@ -224,7 +224,7 @@ impl Timestamps {
         }
         let writes = Writes::new(changes)?;
         let stage = Stage::new(&self.forms, time.as_value()).update(writes.tree(), &guarded);
-        let modification = Modification::Pipeline(vec![stage]);
+        let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
@@ -303,7 +303,7 @@ impl Timestamps {
         let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
         let stored = CowDocument::from_writer(self.stamped(document, &time)?);
         let stage = Stage::new(&self.forms, time.as_value()).replacement(stored.as_document());
-        let modification = Modification::Pipeline(vec![stage]);
+        let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
@@ -373,6 +373,11 @@ impl Timestamps {
             ),
         }
     }
+}
+
+/// A pipeline that stands for what the client wrote.
+fn pipeline_of<'a>(stage: CowDocument<'a>, meaning: &Modification<'a>) -> Modification<'a> {
+    Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: meaning.clone() }))
 }
 
 /// What `$set` writes at `path`, by its own name or inside a field around it.

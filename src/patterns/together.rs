@@ -3,11 +3,10 @@
 //! A library counts available copies and keeps a record of who has one. A statement that takes a copy and
 //! forgets the record, or the other way round, is rejected; so is a document that has only one of the fields.
 
-use super::filter::{equality, touched};
-use super::touch::{Touch, touch};
 use super::{Concern, Context, Judge, Phase, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Lookup, Path};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::{Code, Node, ReadContext, Value as Yaml};
 
 /// Settings of the pattern: at least two fields.

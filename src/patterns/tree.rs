@@ -20,14 +20,13 @@ mod removal;
 
 use std::sync::Arc;
 
-use super::filter::{equality, touched};
-use super::touch::{Touch, touch};
 use super::{
     CommandVerdict, Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
     concern_for_content, read_path,
 };
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
+use crate::effect::{Touch, equality, touch, touched};
 use crate::rules::{Code, Laxity, MapReader};
 use anchor::Unanchored;
 use id::Id;

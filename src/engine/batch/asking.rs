@@ -1,5 +1,7 @@
 //! The commands of a statement's transaction on the wire, and what their replies say.
 
+use std::borrow::Cow;
+
 use super::BatchJob;
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
@@ -20,10 +22,10 @@ impl<'f> BatchJob<'f> {
 impl Asking<'_, '_> {
     /// Finds what the statement would touch: by its filter, in its order.
     pub(super) fn select(&self, statement: &Statement<'_>, limit: i32, fields: &[u8]) -> Vec<u8> {
-        let (Operation::Update(crate::command::Update { filter, .. })
-        | Operation::Delete(crate::command::Delete { filter, .. })) = &statement.operation
-        else {
-            return self.find(statement, Document::EMPTY.as_bytes(), limit, fields);
+        let filter = match &statement.operation {
+            Operation::Update(update) => update.selection(),
+            Operation::Delete(delete) => Cow::Borrowed(&delete.filter),
+            Operation::Insert(_) => return self.find(statement, Document::EMPTY.as_bytes(), limit, fields),
         };
         let constants = self.job.command.body.get("let");
         self.query(statement, filter.as_document(), limit, fields, |w| {

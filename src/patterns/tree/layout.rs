@@ -5,8 +5,9 @@
 use super::id::Id;
 use crate::command::{Insert, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::effect::equality;
 use crate::patterns::Rejection;
-use crate::patterns::filter::{equality, narrowed, remade};
+use crate::patterns::filter::{narrowed, remade};
 
 /// The field that is set and unset again to make a write conflict; it is never there for anybody to see.
 pub(super) const TOUCH: &str = "_docward_touch";

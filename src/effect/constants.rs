@@ -1,0 +1,127 @@
+//! Pipelines that only set: what an ODM sends that knows no operators (Django: `[{$set: {name: {$literal: "Ada"}}}]`).
+
+use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Value};
+
+/// The operators that do the same as a client's pipeline: stages of `$set`, `$addFields` and `$unset` that name top-level fields
+/// and give them constants. `None` for any other pipeline.
+///
+/// A dotted path, or a document as a value, is not the same: a pipeline sets the fields inside it, through arrays and over
+/// scalars too, where `$set` replaces the field or fails (MongoDB manual, "$addFields", "Overwriting an existing field").
+pub fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> {
+    let mut writes: Vec<(&'a [u8], Option<Value<'a>>)> = Vec::new();
+    for stage in stages.values() {
+        let stage = stage.as_document()?;
+        let Element { key, value } = stage.first().filter(|_| stage.elements().count() == 1)?;
+        match key {
+            b"$set" | b"$addFields" => {
+                for field in value.as_document()?.elements() {
+                    note(&mut writes, field.key, constant(field.value)?)?;
+                }
+            }
+            b"$unset" if value.kind == Kind::Array => {
+                for name in value.as_array()?.values() {
+                    note(&mut writes, name.as_string_bytes()?, None)?;
+                }
+            }
+            b"$unset" => note(&mut writes, value.as_string_bytes()?, None)?,
+            _ => return None,
+        }
+    }
+    if writes.is_empty() {
+        return None;
+    }
+    let one = OwnedValue::int32(1);
+    Some(CowDocument::build(|w| {
+        let of = |sets: bool| writes.iter().filter(move |(_, value)| value.is_some() == sets);
+        if of(true).next().is_some() {
+            w.nested("$set", |w| {
+                of(true).for_each(|(name, value)| value.iter().for_each(|value| w.value(name, *value)))
+            });
+        }
+        if of(false).next().is_some() {
+            w.nested("$unset", |w| of(false).for_each(|(name, _)| w.value(name, one.as_value())));
+        }
+    }))
+}
+
+/// Keeps the last write to a field. `None` where its name is a path.
+fn note<'a>(writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>, name: &'a [u8], value: Option<Value<'a>>) -> Option<()> {
+    if name.is_empty() || name.starts_with(b"$") || name.contains(&b'.') {
+        return None;
+    }
+    writes.retain(|(other, _)| *other != name);
+    writes.push((name, value));
+    Some(())
+}
+
+/// The value of an expression that reads nothing; `Some(None)` removes the field.
+fn constant(expression: Value<'_>) -> Option<Option<Value<'_>>> {
+    match expression.kind {
+        Kind::String if expression.as_str() == Some("$$REMOVE") => Some(None),
+        Kind::Document => {
+            let document = expression.as_document()?;
+            let Element { key, value } = document.first().filter(|_| document.elements().count() == 1)?;
+            matches!(key, b"$literal" | b"$const").then_some(Some(value))
+        }
+        _ => is_constant(expression).then_some(Some(expression)),
+    }
+}
+
+/// Whether an expression is its own value: no text that begins with `$`, no document that could be an operator.
+fn is_constant(expression: Value<'_>) -> bool {
+    match expression.kind {
+        Kind::String => expression.as_string_bytes().is_some_and(|text| !text.starts_with(b"$")),
+        Kind::Document => false,
+        Kind::Array => expression.as_array().is_some_and(|array| array.values().all(is_constant)),
+        // The server takes them for something else or refuses them.
+        Kind::Undefined | Kind::JavaScript | Kind::JavaScriptWithScope | Kind::Symbol | Kind::DbPointer => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{doc, raw::RawDocumentBuf};
+
+    use super::*;
+
+    fn read(stages: Vec<bson::Document>) -> Option<String> {
+        let raw = RawDocumentBuf::try_from(&doc! {"u": stages}).unwrap().into_bytes();
+        let stages = Document::parse(&raw).unwrap().get("u").and_then(Value::as_array).unwrap();
+        let operators = as_operators(stages)?;
+        Some(bson::Document::from_reader(operators.as_document().as_bytes()).unwrap().to_string())
+    }
+
+    #[test]
+    fn stages_of_constants_are_operators() {
+        let check = |stages: Vec<bson::Document>, expected: bson::Document| {
+            assert_eq!(read(stages.clone()), Some(expected.to_string()), "{stages:?}");
+        };
+        check(vec![doc! {"$set": {"a": {"$literal": {"x": "$y"}}, "b": 2}}], doc! {"$set": {"a": {"x": "$y"}, "b": 2}});
+        check(
+            vec![doc! {"$addFields": {"a": [1, "x"]}}, doc! {"$unset": "b"}],
+            doc! {"$set": {"a": [1, "x"]}, "$unset": {"b": 1}},
+        );
+        check(vec![doc! {"$set": {"a": 1}}, doc! {"$unset": ["a"]}, doc! {"$set": {"a": 2}}], doc! {"$set": {"a": 2}});
+        check(vec![doc! {"$set": {"a": "$$REMOVE"}}], doc! {"$unset": {"a": 1}});
+    }
+
+    #[test]
+    fn what_reads_the_document_or_writes_inside_it_is_none() {
+        for stage in [
+            doc! {"$set": {"a": "$b"}},
+            doc! {"$set": {"a": {"$add": ["$a", 1]}}},
+            doc! {"$set": {"a": {"x": 1}}},
+            doc! {"$set": {"a.b": 1}},
+            doc! {"$set": {"a": ["$b"]}},
+            doc! {"$set": {"a": "$$NOW"}},
+            doc! {"$unset": "a.b"},
+            doc! {"$replaceWith": {"$literal": {"a": 1}}},
+            doc! {"$project": {"a": 0}},
+            doc! {"$set": {}},
+        ] {
+            assert_eq!(read(vec![stage.clone()]), None, "{stage}");
+        }
+        assert_eq!(read(Vec::new()), None);
+    }
+}

@@ -1,0 +1,470 @@
+//! The document that an insert or an upsert adds.
+//!
+//! mongod makes it of the filter's equalities, in the order of their paths (`UpdateDriver::populateDocumentWithQueryFields`),
+//! and then applies the update to it as to a stored document, with `$setOnInsert` (`UpsertStage::_produceNewDocumentForInsert`).
+//! A replacement takes only `_id` from the filter. A missing `_id` is generated.
+
+use std::borrow::Cow;
+
+use super::operators::look_below;
+use super::pins::{Pin, pins};
+use crate::command::Modification;
+use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
+
+/// The document that is added.
+#[derive(Debug, Clone)]
+pub struct Inserted<'s> {
+    root: Node<'s>,
+    /// The `_id` that the filter gives to a replacement.
+    id: Option<Node<'s>>,
+    /// The statement may do what the model does not know.
+    anything: bool,
+}
+
+/// What the added document holds at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held<'i> {
+    /// The field is absent, and could be created.
+    Missing,
+    Value(Value<'i>),
+    /// A value that cannot be told; of this kind, if that is known.
+    Some(Option<Kind>),
+    /// It may be there or not.
+    Unknown,
+    /// A field on the way holds something that is no document, of this kind.
+    Blocked(Kind),
+}
+
+impl Held<'_> {
+    /// Whether a value may be there.
+    pub fn may_be_there(self) -> bool {
+        matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
+    }
+
+    /// Whether the field may be absent.
+    pub fn may_be_missing(self) -> bool {
+        matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Node<'s> {
+    /// As the client wrote it.
+    Value(Value<'s>),
+    Owned(OwnedValue),
+    Document(Vec<(Cow<'s, [u8]>, Node<'s>)>),
+    Some(Option<Kind>),
+    Unknown,
+}
+
+/// mongod fails such an upsert: nothing is inserted.
+struct Fails;
+
+/// `None` where the server refuses to make such a document.
+pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
+    match modification {
+        Modification::Replacement(document) => {
+            let mut inserted = Inserted::of_document(document.as_document());
+            if inserted.at_key(b"_id").is_none() {
+                inserted.id = pinned_id(filter);
+            }
+            Some(inserted)
+        }
+        Modification::Operators(operators) => {
+            let mut inserted = Inserted::of_pins(filter);
+            for (operator, fields) in operators.as_document().elements().map(|element| (element.key, element.value)) {
+                for field in fields.as_document().unwrap_or(Document::EMPTY).elements() {
+                    inserted.apply(operator, field.key, field.value).ok()?;
+                }
+            }
+            Some(inserted)
+        }
+        Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
+        Modification::ClientPipeline(_) => Some(Inserted { anything: true, ..Inserted::of_pins(filter) }),
+    }
+}
+
+/// A replacement's `_id` must be pinned as a whole (`NotExactValueField`).
+fn pinned_id(filter: Document<'_>) -> Option<Node<'_>> {
+    let pin = pins(filter).into_iter().find(|pin| pin.path == b"_id")?;
+    Some(Node::of(pin))
+}
+
+impl<'s> Node<'s> {
+    fn of(pin: Pin<'s>) -> Self {
+        match pin.value {
+            Some(value) if pin.certain => Self::Value(value),
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The field of this name, for a node that is a document.
+    fn child(&self, part: &[u8]) -> Option<Lookup<'_>> {
+        match self {
+            Self::Value(value) => Some(look_below(part, *value)),
+            Self::Owned(value) => Some(look_below(part, value.as_value())),
+            Self::Document(_) | Self::Some(_) | Self::Unknown => None,
+        }
+    }
+
+    /// The fields of a document, so that one of them can be changed.
+    fn open(&mut self) -> Option<&mut Vec<(Cow<'s, [u8]>, Node<'s>)>> {
+        if let Self::Value(value) = self
+            && let Some(document) = value.as_document()
+        {
+            let fields = document.elements().map(|field| (Cow::Borrowed(field.key), Self::Value(field.value)));
+            *self = Self::Document(fields.collect());
+        }
+        match self {
+            Self::Document(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Value(value) => Some(value.kind),
+            Self::Owned(value) => Some(value.as_value().kind),
+            Self::Document(_) => Some(Kind::Document),
+            Self::Some(kind) => *kind,
+            Self::Unknown => None,
+        }
+    }
+
+    fn held(&self) -> Held<'_> {
+        match self {
+            Self::Value(value) => Held::Value(*value),
+            Self::Owned(value) => Held::Value(value.as_value()),
+            Self::Document(_) => Held::Some(Some(Kind::Document)),
+            Self::Some(kind) => Held::Some(*kind),
+            Self::Unknown => Held::Unknown,
+        }
+    }
+}
+
+impl<'s> Inserted<'s> {
+    pub(super) fn of_document(document: Document<'s>) -> Self {
+        Self { root: Node::Value(Value::document(document)), id: None, anything: false }
+    }
+
+    fn of_pins(filter: Document<'s>) -> Self {
+        let mut inserted = Self { root: Node::Document(Vec::new()), id: None, anything: false };
+        let mut pins = pins(filter);
+        // The server keeps them in a map.
+        pins.sort_by(|one, other| one.path.cmp(other.path));
+        for pin in pins {
+            // Where two pins meet the server fails, or has found them to be one.
+            let parts: Vec<&[u8]> = pin.path.split(|byte| *byte == b'.').collect();
+            if let Some(node) = inserted.root.reach(&parts, true) {
+                match (&*node, Node::of(pin)) {
+                    (Node::Some(None), new) => *node = new,
+                    (old, new) if old.held() == new.held() => {}
+                    _ => *node = Node::Unknown,
+                }
+            } else {
+                inserted.anything = true;
+            }
+        }
+        inserted
+    }
+
+    /// What the document holds at `path`.
+    pub fn at(&self, path: &Path) -> Held<'_> {
+        if self.anything {
+            return Held::Unknown;
+        }
+        let text = path.as_str().as_bytes();
+        if let (Some(id), b"_id") = (&self.id, text) {
+            return id.held();
+        }
+        let mut node = &self.root;
+        let mut rest = text;
+        loop {
+            match node {
+                Node::Value(value) => return held_below(*value, rest),
+                Node::Owned(value) => return held_below(value.as_value(), rest),
+                Node::Document(fields) => {
+                    let (part, below) = split(rest);
+                    let Some((_, child)) = fields.iter().find(|(name, _)| name.as_ref() == part) else {
+                        return Held::Missing;
+                    };
+                    match below {
+                        None => return child.held(),
+                        Some(below) => (node, rest) = (child, below),
+                    }
+                }
+                Node::Some(Some(kind)) if !matches!(kind, Kind::Document | Kind::Array) => return Held::Blocked(*kind),
+                Node::Some(Some(Kind::Array)) => return Held::Blocked(Kind::Array),
+                Node::Some(_) | Node::Unknown => return Held::Unknown,
+            }
+        }
+    }
+
+    fn at_key(&self, key: &[u8]) -> Option<Lookup<'_>> {
+        self.root.child(key).filter(|found| matches!(found, Lookup::Found(_)))
+    }
+
+    /// Applies one operator to one path, as the server's node of that operator does to a new document.
+    fn apply(&mut self, operator: &[u8], path: &'s [u8], value: Value<'s>) -> Result<(), Fails> {
+        if operator == b"$rename" {
+            return self.rename(path, value);
+        }
+        let parts: Vec<&'s [u8]> = path.split(|byte| *byte == b'.').collect();
+        let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
+        let Some(node) = self.place(&parts, creates)? else { return Ok(()) };
+        let (is_new, kind) = (matches!(node, Node::Some(None)), node.kind());
+        let known = !matches!(node, Node::Unknown);
+        match operator {
+            b"$set" | b"$setOnInsert" => *node = Node::Value(value),
+            b"$unset" => self.remove(&parts),
+            b"$currentDate" => *node = Node::Some(None),
+            b"$inc" | b"$mul" if !is_number(value.kind) || (known && !is_new && !kind.is_some_and(is_number)) => {
+                return Err(Fails);
+            }
+            b"$inc" if is_new => *node = Node::Value(value),
+            b"$inc" => *node = sum(node, value).map_or(Node::Some(None), Node::Owned),
+            b"$mul" if is_new => *node = zero_like(value),
+            b"$mul" => *node = Node::Some(None),
+            b"$min" | b"$max" if is_new => *node = Node::Value(value),
+            b"$min" | b"$max" => *node = Node::Some(None),
+            b"$bit" => *node = Node::Some(None),
+            b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
+                return Err(Fails);
+            }
+            b"$push" | b"$addToSet" => *node = Node::Some(Some(Kind::Array)),
+            b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
+                return Err(Fails);
+            }
+            b"$pull" | b"$pullAll" | b"$pop" => *node = Node::Some(Some(Kind::Array)),
+            _ => self.anything = true,
+        }
+        Ok(())
+    }
+
+    /// The node at a path. A new one is `Node::Some(None)`. `None` where there is nothing to do.
+    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut Node<'s>>, Fails> {
+        // Positions need an array, which only a filter's equality can have put there.
+        if parts.iter().any(|part| part.starts_with(b"$")) {
+            self.anything = true;
+            return Ok(None);
+        }
+        match self.root.way(parts) {
+            Way::Free => Ok(self.root.reach(parts, creates)),
+            // An element of an array, or below one.
+            Way::Array(depth) | Way::Unknown(depth) => {
+                let around = parts.get(..depth).unwrap_or_default();
+                if let Some(node) = self.root.reach(around, false) {
+                    *node = match node.kind() {
+                        Some(Kind::Array) => Node::Some(Some(Kind::Array)),
+                        _ => Node::Unknown,
+                    };
+                }
+                Ok(None)
+            }
+            Way::Blocked if creates => Err(Fails),
+            Way::Blocked => Ok(None),
+        }
+    }
+
+    fn remove(&mut self, parts: &[&[u8]]) {
+        let Some((last, around)) = parts.split_last() else { return };
+        let parent = if around.is_empty() { Some(&mut self.root) } else { self.root.reach_known(around) };
+        if let Some(fields) = parent.and_then(Node::open) {
+            fields.retain(|(name, _)| name.as_ref() != *last);
+        }
+    }
+
+    fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), Fails> {
+        let target = target.as_string_bytes().ok_or(Fails)?;
+        let from: Vec<&'s [u8]> = source.split(|byte| *byte == b'.').collect();
+        let Some(node) = self.place(&from, false)? else { return Ok(()) };
+        let moved = std::mem::replace(node, Node::Unknown);
+        self.remove(&from);
+        let to: Vec<&'s [u8]> = target.split(|byte| *byte == b'.').collect();
+        if let Some(node) = self.place(&to, true)? {
+            *node = moved;
+        }
+        Ok(())
+    }
+}
+
+/// How far a path leads in a document that is being made.
+enum Way {
+    /// Through documents, as far as there is anything.
+    Free,
+    /// To an array, which is at this depth.
+    Array(usize),
+    /// To something that cannot be told.
+    Unknown(usize),
+    /// To a scalar.
+    Blocked,
+}
+
+impl<'s> Node<'s> {
+    fn way(&self, parts: &[&[u8]]) -> Way {
+        let mut node = self;
+        for (depth, part) in parts.iter().enumerate() {
+            match node {
+                Node::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
+                    None => return Way::Free,
+                    Some((_, child)) => node = child,
+                },
+                Node::Unknown | Node::Some(None) => return Way::Unknown(depth),
+                other => {
+                    return match other.kind() {
+                        Some(Kind::Document) => other.way_below(parts.get(depth..).unwrap_or_default(), depth),
+                        Some(Kind::Array) => Way::Array(depth),
+                        _ => Way::Blocked,
+                    };
+                }
+            }
+        }
+        Way::Free
+    }
+
+    /// The same inside a value that the client wrote.
+    fn way_below(&self, parts: &[&[u8]], depth: usize) -> Way {
+        let (Node::Value(value), false) = (self, parts.is_empty()) else { return Way::Unknown(depth) };
+        let mut found = *value;
+        for (more, part) in parts.iter().enumerate() {
+            match (found.as_document(), found.kind) {
+                (Some(document), _) => match document.get(part) {
+                    None => return Way::Free,
+                    Some(value) => found = value,
+                },
+                (None, Kind::Array) => return Way::Array(depth + more),
+                (None, _) => return Way::Blocked,
+            }
+        }
+        Way::Free
+    }
+
+    /// The node at a path that is free, made as `Some(None)` if there is none and `creates`.
+    fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut Node<'s>> {
+        let mut node = self;
+        for (depth, part) in parts.iter().enumerate() {
+            let fields = node.open()?;
+            let position = match fields.iter().position(|(name, _)| name.as_ref() == *part) {
+                Some(position) => position,
+                None if !creates => return None,
+                None => {
+                    let is_last = depth + 1 == parts.len();
+                    let new = if is_last { Node::Some(None) } else { Node::Document(Vec::new()) };
+                    fields.push((Cow::Borrowed(part), new));
+                    fields.len() - 1
+                }
+            };
+            node = &mut fields.get_mut(position)?.1;
+        }
+        Some(node)
+    }
+
+    fn reach_known(&mut self, parts: &[&[u8]]) -> Option<&mut Node<'s>> {
+        let mut node = self;
+        for part in parts {
+            let fields = node.open()?;
+            let position = fields.iter().position(|(name, _)| name.as_ref() == *part)?;
+            node = &mut fields.get_mut(position)?.1;
+        }
+        Some(node)
+    }
+}
+
+/// What a value holds at a path below it.
+fn held_below<'v>(value: Value<'v>, rest: &[u8]) -> Held<'v> {
+    match look_below(rest, value) {
+        Lookup::Found(value) => Held::Value(value),
+        Lookup::Missing => Held::Missing,
+        Lookup::Blocked(kind) => Held::Blocked(kind),
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (path.get(..dot).unwrap_or(path), path.get(dot + 1..)),
+        None => (path, None),
+    }
+}
+
+fn is_number(kind: Kind) -> bool {
+    matches!(kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
+}
+
+/// The sum of whole numbers and doubles (`SafeNum`): the wider type, an int that overflows becomes a long, a long that
+/// overflows fails. `None` where decimals are involved.
+fn sum(node: &Node<'_>, amount: Value<'_>) -> Option<OwnedValue> {
+    let Held::Value(stored) = node.held() else { return None };
+    match (stored.kind, amount.kind) {
+        (Kind::Int32, Kind::Int32) => stored.as_integer()?.checked_add(amount.as_integer()?).map(OwnedValue::integer),
+        (Kind::Int32 | Kind::Int64, Kind::Int32 | Kind::Int64) => {
+            stored.as_integer()?.checked_add(amount.as_integer()?).map(OwnedValue::int64)
+        }
+        (Kind::Decimal128, _) | (_, Kind::Decimal128) => None,
+        _ => Some(OwnedValue::double(as_double(stored)? + as_double(amount)?)),
+    }
+}
+
+fn as_double(value: Value<'_>) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_integer().map(|number| number as f64))
+}
+
+/// What `$mul` makes of a missing field: zero, of the type of the factor.
+fn zero_like<'s>(factor: Value<'_>) -> Node<'s> {
+    match factor.kind {
+        Kind::Int32 => Node::Owned(OwnedValue::int32(0)),
+        Kind::Int64 => Node::Owned(OwnedValue::int64(0)),
+        Kind::Double => Node::Owned(OwnedValue::double(0.0)),
+        kind => Node::Some(Some(kind)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc, raw::RawDocumentBuf};
+
+    use super::*;
+    use crate::document::CowDocument;
+
+    fn bytes(document: bson::Document) -> Vec<u8> {
+        RawDocumentBuf::try_from(&document).unwrap().into_bytes()
+    }
+
+    /// What an upsert by operators holds at a path.
+    fn held(filter: bson::Document, update: bson::Document, path: &str) -> Option<String> {
+        let (filter, update) = (bytes(filter), bytes(update));
+        let modification = Modification::Operators(CowDocument::from(Document::parse(&update).unwrap()));
+        let inserted = of_upsert(Document::parse(&filter).unwrap(), &modification)?;
+        Some(match inserted.at(&Path::parse(path).unwrap()) {
+            Held::Value(value) => {
+                let bytes = crate::document::document(|w| w.value("v", value));
+                bson::Document::from_reader(bytes.as_slice()).unwrap().get("v").map(Bson::to_string).unwrap()
+            }
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn an_upsert_inserts_its_equalities_and_then_its_operators() {
+        let check = |filter: bson::Document, update: bson::Document, path: &str, expected: &str| {
+            let found = held(filter.clone(), update.clone(), path).unwrap_or_else(|| "fails".to_owned());
+            assert_eq!(found, expected, "{filter} {update} {path}");
+        };
+        let set = || doc! {"$set": {"x": 1}};
+        check(doc! {"a": 3}, set(), "a", "3");
+        check(doc! {"a": {"$in": [3]}}, set(), "a", "3");
+        check(doc! {"$or": [{"a.b": 3}]}, set(), "a.b", "3");
+        check(doc! {"a": {"b": 3}}, doc! {"$inc": {"a.b": 2}}, "a.b", "5");
+        check(doc! {"a": 1.5}, doc! {"$inc": {"a": 2}}, "a", "3.5");
+        check(doc! {"a": "x"}, doc! {"$inc": {"a": 2}}, "a", "fails");
+        check(doc! {"a": 3}, doc! {"$unset": {"a": 1}}, "a", "Missing");
+        check(doc! {"a": {"b": 1, "c": 2}}, doc! {"$unset": {"a.b": 1}}, "a.c", "2");
+        check(doc! {"a": 3}, doc! {"$rename": {"a": "b.c"}}, "b.c", "3");
+        check(doc! {"a": 3}, doc! {"$set": {"a.b": 1}}, "a.b", "fails");
+        check(doc! {"a": [1]}, doc! {"$set": {"a.0": 1}}, "a.b", "Blocked(Array)");
+        check(doc! {}, doc! {"$setOnInsert": {"a": {"b": 1}}}, "a.b", "1");
+        check(doc! {}, doc! {"$mul": {"a": 5}}, "a", "0");
+        check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
+        check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
+        check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
+    }
+}

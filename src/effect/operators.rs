@@ -1,0 +1,142 @@
+//! What update operators do to a field: which paths they write, and how those relate to it.
+
+use super::{Change, Written, of_lookup};
+use crate::document::{Document, Element, Elements, Lookup, Path, Value};
+
+/// Where a written path lies, seen from a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    Apart,
+    Exact,
+    /// It writes a part of the field.
+    Inside,
+    /// It writes a field around it.
+    Around,
+    /// It goes through an array by position, and may reach the field there.
+    Positional,
+}
+
+/// How a path that an update writes relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may stand for
+/// places in arrays that a rule's plain path runs through.
+pub fn touch(field: &Path, written: &[u8]) -> Touch {
+    let positional = |part: &[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
+    let parts = || written.split(|byte| *byte == b'.');
+    if parts().any(positional) {
+        let plain: Vec<&[u8]> = parts().filter(|part| !positional(part)).collect();
+        return if field.overlaps(&plain.join(&b'.')) { Touch::Positional } else { Touch::Apart };
+    }
+    match () {
+        () if field.as_str().as_bytes() == written => Touch::Exact,
+        () if field.covers(written) => Touch::Inside,
+        () if field.is_below(written) => Touch::Around,
+        () => Touch::Apart,
+    }
+}
+
+/// The paths an update's operators touch, with the operator and the value: `($set, status, "paid")`.
+/// `$rename` touches both its ends.
+pub fn touched(operators: Document<'_>) -> Touched<'_> {
+    Touched { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
+}
+
+/// What [`touched`] gives.
+pub struct Touched<'u> {
+    operators: Elements<'u>,
+    operator: &'u [u8],
+    /// The operator's fields to come.
+    fields: Elements<'u>,
+    /// The other end of the `$rename` that was given last.
+    renamed: Option<(&'u [u8], Value<'u>)>,
+}
+
+impl<'u> Iterator for Touched<'u> {
+    type Item = (&'u [u8], &'u [u8], Value<'u>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some((target, value)) = self.renamed.take() {
+            return Some((self.operator, target, value));
+        }
+        loop {
+            if let Some(Element { key, value }) = self.fields.next() {
+                if self.operator == b"$rename" {
+                    self.renamed = value.as_string_bytes().map(|target| (target, value));
+                }
+                return Some((self.operator, key, value));
+            }
+            let operator = self.operators.next()?;
+            self.operator = operator.key;
+            self.fields = operator.value.as_document().unwrap_or(Document::EMPTY).elements();
+        }
+    }
+}
+
+/// What the operators make of the field at `path` of a stored document. The server refuses an update that writes one path
+/// twice (ConflictingUpdateOperators), so one operator decides, or several write inside the field.
+pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> {
+    // `$setOnInsert` does nothing to a stored document.
+    let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+    let mut changes = stored.map(|(operator, written, value)| of_write(path, operator, written, value));
+    changes.find(|change| *change != Change::Untouched).unwrap_or(Change::Untouched)
+}
+
+fn of_write<'u>(field: &'u Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
+    let written = Written { operator, path };
+    let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
+    match (touch(field, path), operator) {
+        (Touch::Apart, _) => Change::Untouched,
+        (Touch::Exact, b"$set") => Change::Set(value),
+        (Touch::Exact, b"$inc") => Change::Incremented(value),
+        (Touch::Exact, b"$min" | b"$max") => Change::Either(value),
+        (Touch::Exact, b"$currentDate") => Change::Now,
+        (Touch::Exact | Touch::Around, b"$unset") => Change::Removed,
+        (Touch::Exact | Touch::Around, b"$rename") if is_source() => Change::Removed,
+        (Touch::Around, b"$set") => within(field, path.len(), value, written),
+        (Touch::Inside, _) => Change::Inside(written),
+        _ => Change::Unclear(written),
+    }
+}
+
+/// What the value of a field around it, whose path has `around` bytes, makes of a field.
+fn within<'u>(field: &Path, around: usize, value: Value<'u>, written: Written<'u>) -> Change<'u> {
+    let rest = field.as_str().as_bytes().get(around + 1..).unwrap_or_default();
+    of_lookup(look_below(rest, value), written)
+}
+
+/// What `value` holds at the path `rest` below it.
+pub(super) fn look_below<'u>(rest: &[u8], value: Value<'u>) -> Lookup<'u> {
+    let mut found = value;
+    for part in rest.split(|byte| *byte == b'.') {
+        let Some(here) = found.as_document() else { return Lookup::Blocked(found.kind) };
+        let Some(value) = here.get(part) else { return Lookup::Missing };
+        found = value;
+    }
+    Lookup::Found(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_in_arrays_do_not_hide_a_field() {
+        let field = Path::parse("a.b").unwrap();
+        let cases = [
+            ("a.b", Touch::Exact),
+            ("a", Touch::Around),
+            ("a.b.c", Touch::Inside),
+            ("a.c", Touch::Apart),
+            ("ab", Touch::Apart),
+            ("a.$.b", Touch::Positional),
+            ("a.0.b", Touch::Positional),
+            ("a.$[x].b.c", Touch::Positional),
+            ("a.0", Touch::Positional),
+            ("a.b.0", Touch::Positional),
+            ("c.0.b", Touch::Apart),
+            ("0", Touch::Apart),
+        ];
+        for (written, expected) in cases {
+            assert_eq!(touch(&field, written.as_bytes()), expected, "{written}");
+        }
+    }
+}
