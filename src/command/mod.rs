@@ -6,6 +6,7 @@
 
 mod batch;
 mod catalogue;
+mod constants;
 mod encode;
 mod name;
 mod pipeline;
@@ -18,7 +19,9 @@ pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
 pub use name::{CommandName, command_names};
 pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply};
-pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
+pub use statement::{
+    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update, matches_nothing,
+};
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;

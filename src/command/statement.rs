@@ -108,6 +108,12 @@ impl<'a> Update<'a> {
     }
 }
 
+/// A condition that no stored document fulfils. It is no equality, so that an upsert inserts the same; and no constant,
+/// lest the server drop the filter's equalities together with it.
+pub fn matches_nothing<'a>() -> CowDocument<'a> {
+    CowDocument::build(|w| w.nested("_id", |w| w.boolean("$exists", false)))
+}
+
 /// A filter and one more condition. A filter that names one of its fields already is kept whole inside `$and`.
 fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a> {
     let named = condition.elements().any(|added| filter.get(added.key).is_some());
@@ -174,6 +180,47 @@ impl<'a> Statement<'a> {
     /// The same statement with another operation.
     pub fn with(&self, operation: Operation<'a>) -> Self {
         Self { operation, ..*self }
+    }
+
+    /// The same statement by operators, for a client's pipeline that only sets constants.
+    pub fn as_operators(&self) -> Option<Self> {
+        let Operation::Update(update) = &self.operation else { return None };
+        let Modification::ClientPipeline(stages) = &update.modification else { return None };
+        // Constants of the statement could stand in its expressions.
+        if update.array_filters || self.option("c").is_some() || self.option("constants").is_some() {
+            return None;
+        }
+        let modification = Modification::Operators(super::constants::as_operators(*stages)?);
+        Some(self.with(Operation::Update(Update { modification, ..update.clone() })))
+    }
+
+    /// The same statement as the client meant it, without what rules demand of the stored document.
+    pub fn without_conditions(&self) -> Self {
+        match &self.operation {
+            Operation::Update(update) => {
+                self.with(Operation::Update(Update { conditions: Conditions::new(), ..update.clone() }))
+            }
+            Operation::Insert(_) | Operation::Delete(_) => self.clone(),
+        }
+    }
+
+    /// The same statement, which then matches no stored document: what rules demand of one does not matter.
+    pub fn insert_only(&self) -> Self {
+        match &self.operation {
+            Operation::Update(update) => self.with(Operation::Update(Update {
+                conditions: Conditions::from_elem(matches_nothing(), 1),
+                ..update.clone()
+            })),
+            Operation::Insert(_) | Operation::Delete(_) => self.clone(),
+        }
+    }
+
+    /// The same statement, which then inserts nothing.
+    pub fn without_upsert(&self) -> Self {
+        match &self.operation {
+            Operation::Update(update) => self.with(Operation::Update(Update { upsert: false, ..update.clone() })),
+            Operation::Insert(_) | Operation::Delete(_) => self.clone(),
+        }
     }
 
     pub fn is_upsert(&self) -> bool {

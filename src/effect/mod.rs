@@ -7,7 +7,6 @@
 //! The claims about the server were read in `src/mongo/db/update/` of its source (`update_driver.cpp`,
 //! `path_support.cpp`, one file for each operator's node) and are held against a real mongod by `tests/effect.rs`.
 
-mod constants;
 mod image;
 mod operators;
 mod pins;
@@ -15,10 +14,9 @@ mod pins;
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind, Lookup, Path, Value};
 
-pub use constants::as_operators;
 pub use image::{Held, Inserted};
 pub use operators::{Touch, Touched, touch, touched};
-pub use pins::{equality, pins_nothing};
+pub use pins::{equality, pinned_roots};
 
 /// What a statement makes of one field of a document that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

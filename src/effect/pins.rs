@@ -30,9 +30,9 @@ pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
     pins
 }
 
-/// Whether an upsert with this filter inserts nothing but what its update says.
-pub fn pins_nothing(filter: Document<'_>) -> bool {
-    pins(filter).is_empty()
+/// The top-level fields that an upsert by operators takes from its filter, or may take.
+pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
+    pins(filter).into_iter().map(|pin| pin.path.split(|byte| *byte == b'.').next().unwrap_or(pin.path))
 }
 
 /// The value that every document which the filter matches holds in `field`, by an equality of any form:

@@ -26,8 +26,8 @@ use super::merge::{self, Tally};
 use super::observation::Observations;
 use super::plan::{Input, Step};
 use crate::command::{Batch, Command, Form, Part, PartOptions, Reply, Statement};
-use crate::document::Writer;
-use crate::patterns::{Conflict, Rule};
+use crate::document::{Document, Writer};
+use crate::patterns::Rule;
 use crate::wire::op_msg;
 
 use transaction::{Told, Transaction};
@@ -66,11 +66,26 @@ struct Run {
     /// The next numbers of optimistic sequences, as far as they are known.
     next_numbers: Vec<(crate::rules::RuleId, i64)>,
     attempts: u32,
+    stage: Stage,
+}
+
+/// How a run's statement goes that is an upsert with conditions. An upsert whose conditions do not hold would insert beside
+/// the document that is there, or collide with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// As it is.
+    Whole,
+    /// Without `upsert`.
+    Update,
+    /// Not before nothing is there.
+    Look,
+    /// With it, after nothing was there.
+    Insert,
 }
 
 impl Run {
     fn of(statements: Vec<usize>) -> Self {
-        Self { statements, next_numbers: Vec::new(), attempts: 0 }
+        Self { statements, next_numbers: Vec::new(), attempts: 0, stage: Stage::Whole }
     }
 }
 
@@ -80,6 +95,9 @@ enum Awaiting {
     Lease,
     Maximum,
     Run,
+    /// Whether the client's filter matches something, where its statement with the rules' conditions did not; the
+    /// reply to that.
+    Look(Run, Vec<u8>),
     /// The rest of a bulkWrite's results, whose first part this is.
     Cursor(Vec<u8>),
     Abort,
@@ -117,11 +135,14 @@ impl<'f> BatchJob<'f> {
             (Awaiting::Lease, Input::Found(found)) => self.take_lease(found, observations),
             (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found, observations),
             (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply, observations),
-            (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply, observations),
+            (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply),
             (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
-                Some(joined) => self.take_reply(&joined, observations),
+                Some(joined) => self.take_reply(&joined),
                 None => close("the rest of a bulkWrite's results cannot be read"),
             },
+            (Awaiting::Look(run, unmatched), Input::Reply(reply)) => {
+                self.take_look(run, &unmatched, reply, observations)
+            }
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
             (Awaiting::Transaction(Told::Pause), Input::Paused) => Flow::Continue(()),
             (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, observations),
@@ -204,7 +225,12 @@ impl<'f> BatchJob<'f> {
             if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
             }
-            runs.push_back(Run::of(vec![index]));
+            let stage = match self.judged.get(index) {
+                Some(judged) if judged.only_new.is_some() => Stage::Look,
+                _ if self.is_conditional_upsert(index) => Stage::Update,
+                _ => Stage::Whole,
+            };
+            runs.push_back(Run { stage, ..Run::of(vec![index]) });
         }
         if !together.is_empty() {
             runs.push_back(Run::of(together));
@@ -214,19 +240,21 @@ impl<'f> BatchJob<'f> {
 
     /// Its match count matters, or it may have to be repeated and its command cannot be cut anywhere else.
     fn goes_alone(&self, index: usize) -> bool {
-        let checked = self.judged.get(index).is_some_and(|judged| judged.on_no_match.is_some());
-        checked
+        self.checks_match(index)
+            || self.is_conditional_upsert(index)
             || self.has_procedure(index)
             || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
-        let plain = |judged: &Judged<'_, '_>| {
-            judged.refused.is_none() && judged.on_no_match.is_none() && judged.procedure.is_none()
+        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.procedure.is_none();
+        let alone = |index| {
+            self.checks_match(index)
+                || self.is_conditional_upsert(index)
+                || self.optimistic_rules(index).next().is_some()
         };
-        self.judged.iter().all(plain)
-            && (0..self.judged.len()).all(|index| self.optimistic_rules(index).next().is_none())
+        self.judged.iter().all(plain) && !(0..self.judged.len()).any(alone)
     }
 
     fn forward(&self) -> Step {
@@ -244,6 +272,10 @@ impl<'f> BatchJob<'f> {
         let Some(run) = self.runs.as_ref().and_then(VecDeque::front) else { return self.conclude() };
         let mut numbers = run.next_numbers.clone();
         let mut optimistic = false;
+        let stage = run.stage;
+        if stage == Stage::Look {
+            return self.look_first();
+        }
         // Each attempt puts its numbers into the statements as they were without any.
         let mut numbered = Vec::with_capacity(run.statements.len());
         for index in run.statements.iter().copied() {
@@ -256,6 +288,11 @@ impl<'f> BatchJob<'f> {
                     // Behind the largest there is another attempt, which is then told that there is none.
                     *next = next.saturating_add(1);
                 }
+            }
+            match stage {
+                Stage::Update => statement = Cow::Owned(statement.without_upsert()),
+                Stage::Insert => statement = Cow::Owned(statement.insert_only()),
+                Stage::Whole | Stage::Look => {}
             }
             numbered.push((index, statement));
         }
@@ -275,13 +312,13 @@ impl<'f> BatchJob<'f> {
     }
 
     /// What came back for the first run.
-    fn take_reply(&mut self, frame: &[u8], observations: &mut Observations) -> Flow {
+    fn take_reply(&mut self, frame: &[u8]) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
             return close("the server's reply to a write cannot be read");
         };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::pop_front) else { return Flow::Continue(()) };
         if self.batch.form == Form::FindAndModify {
-            return self.take_find_and_modify(&reply, frame, run, observations);
+            return self.take_find_and_modify(&reply, frame, run);
         }
         if !reply.is_ok() {
             return Flow::Break(self.pass_on(frame));
@@ -301,14 +338,15 @@ impl<'f> BatchJob<'f> {
             self.repeat(rest.to_vec(), run.attempts + u32::from(retry == 0));
             return Flow::Continue(());
         }
-        if self.is_conflict(&run, &reply, errors.first().map(|(_, error)| *error)) {
-            self.tally.note_reply(&reply);
-            if let Some(index) = run.statements.first() {
-                self.note_conflict(*index, errors.is_empty(), observations);
-            }
-            return Flow::Continue(());
+        if let Some(step) = self.look(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
+            return Flow::Break(step);
         }
-        self.tally.add(&reply, self.batch.form, &run.statements);
+        self.count(&reply, run, &errors)
+    }
+
+    /// Counts what came back for a run whose statements are done.
+    fn count(&mut self, reply: &Reply<'_>, run: Run, errors: &[(usize, Document<'_>)]) -> Flow {
+        self.tally.add(reply, self.batch.form, &run.statements);
         let optimistic = run.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
@@ -329,13 +367,7 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    fn take_find_and_modify(
-        &mut self,
-        reply: &Reply<'_>,
-        frame: &[u8],
-        run: Run,
-        observations: &mut Observations,
-    ) -> Flow {
+    fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
         if let Some(error) = error
             && self.retry_of(&run, &[(0, error)]).is_some()
@@ -343,17 +375,10 @@ impl<'f> BatchJob<'f> {
             self.repeat(run.statements, run.attempts + 1);
             return Flow::Continue(());
         }
-        let conflict = self.is_conflict(&run, reply, error);
-        let ignored = run.statements.first().and_then(|index| self.on_no_match(*index)).map(|(_, c)| c);
-        match (conflict, ignored, error) {
-            (true, Some(Conflict::Ignore), None) | (false, _, _) => Flow::Break(self.pass_on(frame)),
-            // The reply without errors says that nothing was found.
-            (true, Some(Conflict::Ignore), Some(_)) if !self.command.session().in_transaction => Flow::Continue(()),
-            (true, _, _) => {
-                self.note_conflict(0, error.is_none(), observations);
-                Flow::Continue(())
-            }
-        }
+        Flow::Break(match self.look(&run, reply, error, frame) {
+            Some(step) => step,
+            None => self.pass_on(frame),
+        })
     }
 
     /// The server's reply is the client's.

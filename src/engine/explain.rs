@@ -34,7 +34,7 @@ impl<'f> Plan<'f> {
                 batch.body_changes = changes;
                 let judged = judge_batch(&mut batch, &[bench], self.now, &mut self.observations);
                 if let Some((refused, judged)) =
-                    judged.iter().find_map(|j| j.refused.as_ref().map(|refused| (refused, j)))
+                    judged.iter().find_map(|j| j.refused.as_ref().or(j.only_new.as_ref()).map(|refused| (refused, j)))
                 {
                     return Ok(reject_command(command, refused, judged.statement.kind_name(), namespace));
                 }

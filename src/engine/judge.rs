@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use super::observation::{Observations, Said};
 use super::{Now, Session};
-use crate::command::{Batch, Namespace, Statement};
+use crate::command::{Batch, Namespace, Statement, code};
 use crate::patterns::procedure::Procedure;
-use crate::patterns::{Conflict, Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
+use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
 
 /// A statement and what becomes of it.
@@ -21,8 +21,10 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) refused: Option<Refused<'r>>,
     /// The last rule that changed it.
     pub(super) changed_by: Option<&'r Rule>,
-    /// Set when matching nothing is a conflict.
-    pub(super) on_no_match: Option<(&'r Rule, Conflict)>,
+    /// The rules that decide what it means when it matches nothing.
+    pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
+    /// Set when it is rejected if its filter matches a document.
+    pub(super) only_new: Option<Refused<'r>>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
     /// Set when it needs more than itself.
@@ -33,10 +35,17 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) rivalries: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Refused<'r> {
     pub(super) rule: &'r Rule,
     pub(super) rejection: Rejection,
+}
+
+impl Refused<'_> {
+    /// Whether somebody else was faster, rather than the statement wrong.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.rejection.code == code::WRITE_CONFLICT
+    }
 }
 
 /// How far a rule may go with a client.
@@ -123,47 +132,142 @@ fn judge_statement<'r, 'a>(
         statement,
         refused: None,
         changed_by: None,
-        on_no_match: None,
+        unmatched: SmallVec::new(),
+        only_new: None,
         sequences: SmallVec::new(),
         procedure: None,
         attempts: 0,
         rivalries: 0,
     };
+    // A pipeline that only sets constants is judged as the operators that it stands for.
+    let original = judged.statement.as_operators().map(|read| std::mem::replace(&mut judged.statement, read));
     for (rule, stance) in bench {
         let verdict = rule.pattern.verdict(&judged.statement, context);
-        if let Some((said, rejection)) = heard(&verdict, rule, *stance) {
+        judged.take(rule, *stance, verdict, context, observations);
+        if judged.refused.is_some() {
+            return judged;
+        }
+    }
+    judged.complete(bench, context, observations);
+    if let (Some(original), None) = (original, judged.changed_by) {
+        judged.statement = original;
+    }
+    judged
+}
+
+impl<'r, 'a> Judged<'r, 'a> {
+    /// What rules must see of a document for which the statement's conditions do not hold.
+    pub(super) fn checked_fields(&self) -> Vec<&'r str> {
+        let mut fields = Vec::new();
+        for field in self.unmatched.iter().flat_map(|rule| rule.pattern.checked_fields()) {
+            // The server refuses a projection of a field and of one inside it.
+            let root = |path: &'r str| path.split('.').next().unwrap_or(path);
+            if !fields.contains(&root(field)) {
+                fields.push(root(field));
+            }
+        }
+        fields
+    }
+
+    /// Does what a rule's verdict says.
+    fn take(
+        &mut self,
+        rule: &'r Rule,
+        stance: Stance,
+        verdict: Verdict<'a>,
+        context: &Context<'_>,
+        observations: &mut Observations,
+    ) {
+        if let Some((said, rejection)) = heard(&verdict, rule, stance) {
             observations.note(rule, context.namespace, said, rejection);
         }
-        if *stance != Stance::Enforce {
-            continue;
+        if stance != Stance::Enforce {
+            return;
         }
         match verdict {
             Verdict::Forward => {}
-            Verdict::Rewrite(Rewrite { operation, on_no_match }) => {
-                judged.statement = judged.statement.with(operation);
-                judged.changed_by = Some(rule);
-                judged.on_no_match = judged.on_no_match.or(on_no_match.map(|conflict| (*rule, conflict)));
+            Verdict::Rewrite(Rewrite { operation, checks_match }) => {
+                self.statement = self.statement.with(operation);
+                self.changed_by = Some(rule);
+                if checks_match && !self.unmatched.iter().any(|known| known.id == rule.id) {
+                    self.unmatched.push(rule);
+                }
+            }
+            Verdict::OnlyNew(operation, rejection) => {
+                self.statement = self.statement.with(operation);
+                self.changed_by = Some(rule);
+                self.only_new = Some(Refused { rule, rejection });
             }
             Verdict::Allocate => {
-                judged.changed_by = Some(rule);
-                judged.sequences.push(rule);
+                self.changed_by = Some(rule);
+                self.sequences.push(rule);
             }
             // Of the patterns with procedures one rule speaks for a namespace.
-            Verdict::Procedure(procedure) => judged.procedure = Some((rule, procedure)),
+            Verdict::Procedure(procedure) => self.procedure = Some((rule, procedure)),
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
-                judged.refused = Some(Refused { rule, rejection });
-                break;
+                self.refused = Some(Refused { rule, rejection });
             }
         }
     }
-    judged
+
+    /// Finishes what rules have begun, and holds what will be sent against every rule's promise: a later rule may have
+    /// undone what an earlier one checked. The earlier one then judges once more; if that does not help, the
+    /// statement is rejected.
+    fn complete(&mut self, bench: &Bench<'r>, context: &Context<'_>, observations: &mut Observations) {
+        for (rule, stance) in bench {
+            let verdict = rule.pattern.finish(&self.statement);
+            self.take(rule, *stance, verdict, context, observations);
+        }
+        // What one rule made of it, it has checked itself.
+        if self.changed_by.is_none() || bench.len() < 2 {
+            return;
+        }
+        for rule in bench.iter().filter(|(_, stance)| *stance == Stance::Enforce).map(|(rule, _)| *rule) {
+            if self.refused.is_some() {
+                return;
+            }
+            if rule.pattern.holds(&self.statement).is_ok() {
+                continue;
+            }
+            let verdict = rule.pattern.verdict(&self.statement, context);
+            if matches!(verdict, Verdict::Unguardable(_)) && rule.unguardable == Unguardable::Allow {
+                continue;
+            }
+            self.take(rule, Stance::Enforce, verdict, context, observations);
+            if self.refused.is_none()
+                && let Err(broken) = rule.pattern.holds(&self.statement)
+            {
+                self.refuse_broken(rule, broken, context, observations);
+            }
+        }
+    }
+
+    fn refuse_broken(
+        &mut self,
+        rule: &'r Rule,
+        broken: Rejection,
+        context: &Context<'_>,
+        observations: &mut Observations,
+    ) {
+        let other = self.changed_by.filter(|other| other.id != rule.id);
+        let reason = match other {
+            Some(other) => format!("{}, after what rule '{}' makes of it", broken.reason, other.name.value),
+            None => broken.reason,
+        };
+        let rejection = Rejection { reason, ..broken };
+        observations.note(rule, context.namespace, Said::Reject, Some(&rejection));
+        self.refused = Some(Refused { rule, rejection });
+    }
 }
 
 /// What is to be noted of a verdict.
 fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, Option<&'v Rejection>)> {
     match verdict {
         Verdict::Forward => None,
+        // What comes of it is noted when the document has been looked for.
+        Verdict::OnlyNew(..) if stance == Stance::Enforce => None,
+        Verdict::OnlyNew(_, rejection) => Some((stance.rejects(), Some(rejection))),
         Verdict::Rewrite(_) | Verdict::Allocate | Verdict::Procedure(_) => Some((stance.rewrites(), None)),
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
             Some((Said::Allow, Some(rejection)))

@@ -107,6 +107,11 @@ impl<'f> Plan<'f> {
         matches!(&self.state, State::Writing(job) if job.holds_transaction())
     }
 
+    /// Whether it waits for what a statement's own filter matches.
+    pub(super) fn looks(&self) -> bool {
+        matches!(&self.state, State::Writing(job) if job.looks())
+    }
+
     /// Goes on. `session` learns who the users are.
     pub fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
         match (std::mem::replace(&mut self.state, State::Done), input) {

@@ -3,7 +3,6 @@
 use super::judge::Refused;
 use crate::command::{Namespace, code};
 use crate::document::Writer;
-use crate::patterns::{Rejection, Rule};
 
 /// The `errmsg`: who refuses what, why, and what to do instead.
 pub(super) fn message(refused: &Refused<'_>, what: &str, namespace: Namespace<'_>) -> String {
@@ -33,14 +32,4 @@ pub(super) fn write_error_info(w: &mut Writer<'_>, refused: &Refused<'_>) {
             w.string("hint", &refused.rejection.hint);
         });
     });
-}
-
-/// A guarded statement that matched nothing.
-pub(super) fn conflict(rule: &Rule) -> Refused<'_> {
-    let rejection = Rejection {
-        code: code::WRITE_CONFLICT,
-        reason: "the stored document is not the one that was read: it was changed or deleted since".to_owned(),
-        hint: "Read it again, repeat the change on what you find, and send that.".to_owned(),
-    };
-    Refused { rule, rejection }
 }

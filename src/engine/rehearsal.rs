@@ -49,7 +49,7 @@ pub enum Need {
     /// The largest number there is: taken for none.
     Maximum(Maximum),
     /// What this find finds, on the client's connection: taken for nothing, unless the outcome is
-    /// [`Outcome::Undecided`].
+    /// [`Outcome::Undecided`]. For a statement that may only insert: taken for a document.
     Documents(CowDocument<'static>),
 }
 
@@ -70,6 +70,11 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
     for _ in 0..MAX_STEPS {
         observations.extend(plan.take_observations());
         step = match step {
+            // A document that a rule protects is there.
+            Step::Exchange(message) if plan.looks() => {
+                let found = rehearsing.found(&message);
+                plan.next(Input::Reply(&found), session)
+            }
             Step::Exchange(message) => match rehearsing.exchange(&message) {
                 Some(reply) => plan.next(Input::Reply(&reply), session),
                 None => return rehearsing.end(Outcome::Undecided, observations),
@@ -170,6 +175,19 @@ impl Rehearsing<'_> {
                 Some(reply)
             }
         }
+    }
+
+    /// The reply to a look at what a statement's own filter matches.
+    fn found(&mut self, message: &[u8]) -> Vec<u8> {
+        if let Some(sent) = command_of_frame(message) {
+            self.needs.push(Need::Documents(question(sent.as_document())));
+        }
+        reply(|w| {
+            w.nested("cursor", |w| {
+                w.slot("id").int64(0);
+                w.array("firstBatch", |a| a.nested(|w| w.null("_id")));
+            });
+        })
     }
 
     fn look_up(&mut self, lookup: Lookup) -> Result<Found, LookupError> {

@@ -7,20 +7,19 @@
 //!
 //! after: `updateOne({_id: 1, available: {$gte: 1}}, {$inc: {available: -1}})`; n: 0 means: not available.
 //!
-//! Whole amounts go into a plain comparison, which an index can serve; others into `$expr`, so that the
+//! What is set, inserted or made by an upsert must be in range itself. Whole amounts go into a plain comparison, which an index can serve; others into `$expr`, so that the
 //! server's own arithmetic decides.
 
 use std::cmp::Ordering;
 
-use super::filter::{narrowed, remade};
-use super::number::{Bound, sign};
+use super::number::{Bound, is_finite, sign};
 use super::{
-    Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, concern_for_content, read_required_path,
+    Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content, read_required_path,
 };
-use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
-use crate::effect::{Touch, equality, touch, touched};
-use crate::rules::{Claim, Code, Located, MapReader};
+use crate::effect::{Change, Held, change, inserted};
+use crate::rules::{Claim, Code, Laxity, Located, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -29,6 +28,7 @@ pub struct Bounds {
     min: Option<Bound>,
     max: Option<Bound>,
     unguarded: Unguarded,
+    on_no_room: OnNoRoom,
 }
 
 /// What becomes of an increment whose filter does not keep the bounds.
@@ -36,6 +36,22 @@ pub struct Bounds {
 enum Unguarded {
     Guard,
     Reject,
+}
+
+/// What becomes of an increment that would leave the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnNoRoom {
+    /// It counts as n: 0.
+    Ignore,
+    /// It is reported as a write error, code 121.
+    Error,
+}
+
+/// The numbers that a field is taken to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    Any,
+    Whole,
 }
 
 /// The bound an increment runs towards.
@@ -58,6 +74,11 @@ impl Judge for Bounds {
         "the condition that keeps the number in range goes into the filter"
     }
 
+    fn laxities(&self) -> Vec<Laxity> {
+        let silence = Laxity { what: "reports no change that finds no room", setting: "on_no_room" };
+        if self.on_no_room == OnNoRoom::Ignore { vec![silence] } else { Vec::new() }
+    }
+
     fn claims(&self) -> Vec<Claim> {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
@@ -67,16 +88,49 @@ impl Judge for Bounds {
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        let judged = match &statement.operation {
-            Operation::Delete(_) => Ok(Verdict::Forward),
-            Operation::Insert(insert) => self.check_document(insert.document.as_document()),
-            Operation::Update(update) => match &update.modification {
-                Modification::Replacement(document) => self.check_document(document.as_document()),
-                Modification::Operators(operators) => self.judge_update(update, operators.as_document()),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
-            },
+        self.evaluate(statement).unwrap_or_else(Verdict::Reject)
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        let amount = match self.check(statement) {
+            Ok(amount) => amount,
+            Err(Objection::Broken(rejection) | Objection::Unclear(rejection)) => return Err(rejection),
         };
-        judged.unwrap_or_else(Verdict::Reject)
+        let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
+        let Some(condition) = self.condition(amount) else { return Ok(()) };
+        let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
+        if recorded || self.keeps(update, amount, Numbers::Any) { Ok(()) } else { Err(self.without_condition()) }
+    }
+
+    fn checked_fields(&self) -> Vec<&str> {
+        vec![self.field.value.as_str()]
+    }
+
+    /// The stored number leaves no room; unless another condition was in the way.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+        let Change::Incremented(amount) = change(&statement.operation, &self.field.value) else {
+            return Unmatched::Nothing;
+        };
+        if self.has_room(stored, amount) {
+            return Unmatched::Nothing;
+        }
+        Unmatched::Reject(Rejection::new(
+            format!("there is no room in '{}' for this change; it must be a number {}", self.field.value, self.range()),
+            "Read the document, and change the number by less, or not at all.",
+        ))
+    }
+}
+
+/// Why a statement cannot pass.
+enum Objection {
+    Broken(Rejection),
+    /// It cannot be told what it does.
+    Unclear(Rejection),
+}
+
+impl From<Rejection> for Objection {
+    fn from(rejection: Rejection) -> Self {
+        Self::Broken(rejection)
     }
 }
 
@@ -86,6 +140,7 @@ impl Bounds {
         let (min, max) = (reader.number("min"), reader.number("max"));
         let given = reader.entry("min").is_some() || reader.entry("max").is_some();
         let unguarded = reader.choice("unguarded", &[("guard", Unguarded::Guard), ("reject", Unguarded::Reject)]);
+        let on_no_room = reader.choice("on_no_room", &[("ignore", OnNoRoom::Ignore), ("error", OnNoRoom::Error)]);
         let place = reader.place();
         if !given {
             reader.context().error(Code::MissingKey, place, "`min` or `max` is missing");
@@ -104,35 +159,79 @@ impl Bounds {
             min: min.map(|number| number.value.into()),
             max: max.map(|number| number.value.into()),
             unguarded: unguarded.map_or(Unguarded::Guard, |word| word.value),
+            on_no_room: on_no_room.map_or(OnNoRoom::Ignore, |word| word.value),
         })
     }
 
-    fn check_document<'a>(&self, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        match self.field.value.lookup(document) {
-            Lookup::Found(value) => self.check_value(value)?,
-            Lookup::Blocked(Kind::Array) => {
-                return Ok(Verdict::unguardable(
-                    format!("its field '{}' lies inside an array", self.field.value),
-                    "Keep the number in a plain field.",
-                ));
-            }
-            Lookup::Missing | Lookup::Blocked(_) => {}
+    fn evaluate<'a>(&self, statement: &Statement<'a>) -> Result<Verdict<'a>, Rejection> {
+        let amount = match self.check(statement) {
+            Ok(amount) => amount,
+            Err(Objection::Broken(rejection)) => return Err(rejection),
+            Err(Objection::Unclear(rejection)) => return Ok(Verdict::Unguardable(rejection)),
+        };
+        match (&statement.operation, amount) {
+            (Operation::Update(update), Some(amount)) => self.evaluate_increment(update, amount),
+            _ => Ok(Verdict::Forward),
         }
-        Ok(Verdict::Forward)
+    }
+
+    /// Holds all that the statement stores against the range, except for what depends on the stored number: the amount
+    /// that is added to that is given back.
+    fn check<'s>(&'s self, statement: &'s Statement<'_>) -> Result<Option<Value<'s>>, Objection> {
+        let field = &self.field.value;
+        if let Some(document) = inserted(&statement.operation) {
+            self.check_held(document.at(field))?;
+        }
+        match change(&statement.operation, field) {
+            Change::Untouched | Change::Removed => Ok(None),
+            Change::Set(value) | Change::Either(value) => Ok(self.check_value(value).map(|()| None)?),
+            Change::Incremented(amount) if is_finite(amount) => Ok(Some(amount)),
+            Change::Incremented(_) => {
+                Err(Rejection::new("it increments by something that is no finite number", "Use a number.").into())
+            }
+            Change::Now => Err(self.out_of_range().into()),
+            Change::Inside(written) | Change::Unclear(written) => {
+                let text = String::from_utf8_lossy;
+                Err(Objection::Unclear(Rejection::new(
+                    format!("{} on '{}' cannot be bounded", text(written.operator), text(written.path)),
+                    format!("Change '{field}' by $inc or $set, as a plain field outside of arrays."),
+                )))
+            }
+        }
+    }
+
+    /// What a new document holds.
+    fn check_held(&self, held: Held<'_>) -> Result<(), Objection> {
+        match held {
+            Held::Missing => Ok(()),
+            Held::Value(value) => Ok(self.check_value(value)?),
+            Held::Blocked(Kind::Array) => Err(Objection::Unclear(Rejection::new(
+                format!("its field '{}' lies inside an array", self.field.value),
+                "Keep the number in a plain field.",
+            ))),
+            Held::Blocked(_) => Ok(()),
+            Held::Some(_) | Held::Unknown => Err(Objection::Broken(Rejection::new(
+                format!("as an upsert it could insert a document with '{}' out of range", self.field.value),
+                "Insert the document first, or leave the field out of the filter.",
+            ))),
+        }
     }
 
     fn check_value(&self, value: Value<'_>) -> Result<(), Rejection> {
-        let kept = |bound: Option<Bound>, wrong: Ordering| match bound {
-            None => sign(value).is_some(),
-            Some(bound) => bound.compare(value).is_some_and(|ordering| ordering != wrong),
-        };
-        if kept(self.min, Ordering::Less) && kept(self.max, Ordering::Greater) {
-            return Ok(());
-        }
-        Err(Rejection::new(
+        if self.is_in_range(value) { Ok(()) } else { Err(self.out_of_range()) }
+    }
+
+    fn is_in_range(&self, value: Value<'_>) -> bool {
+        let kept =
+            |bound: Option<Bound>, wrong: Ordering| bound.is_none_or(|bound| bound.compare(value) != Some(wrong));
+        is_finite(value) && kept(self.min, Ordering::Less) && kept(self.max, Ordering::Greater)
+    }
+
+    fn out_of_range(&self) -> Rejection {
+        Rejection::new(
             format!("'{}' would be out of range; it must be a number {}", self.field.value, self.range()),
             "Send a number in that range.",
-        ))
+        )
     }
 
     fn range(&self) -> String {
@@ -144,129 +243,117 @@ impl Bounds {
         }
     }
 
-    fn judge_update<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        let mut amount = None;
-        for (operator, path, value) in touched(operators) {
-            match (touch(&self.field.value, path), operator) {
-                (Touch::Apart, _) | (_, b"$unset") => {}
-                (Touch::Exact, b"$set" | b"$setOnInsert" | b"$min" | b"$max") => self.check_value(value)?,
-                (Touch::Exact, b"$inc") => amount = Some(value),
-                (Touch::Around, b"$set" | b"$setOnInsert") => self.check_around(path, value)?,
-                _ => {
-                    let operator = String::from_utf8_lossy(operator);
-                    return Ok(Verdict::unguardable(
-                        format!("{operator} on '{}' cannot be bounded", String::from_utf8_lossy(path)),
-                        format!("Change '{}' by $inc or $set.", self.field.value),
-                    ));
-                }
-            }
-        }
-        match amount {
-            Some(amount) => self.judge_increment(update, amount),
-            None => Ok(Verdict::Forward),
-        }
-    }
-
-    /// A field around the number is written as a whole.
-    fn check_around(&self, path: &[u8], value: Value<'_>) -> Result<(), Rejection> {
-        let below = self.field.value.as_str().get(path.len() + 1..).and_then(Path::parse);
-        match (below, value.as_document()) {
-            (Some(below), Some(nested)) => match below.lookup(nested) {
-                Lookup::Found(value) => self.check_value(value),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    fn judge_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
-        let towards = match sign(amount) {
-            Some(Ordering::Less) => self.min.map(Towards::Min),
-            Some(Ordering::Equal) => None,
-            Some(Ordering::Greater) => self.max.map(Towards::Max),
-            None => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
-        };
-        if update.upsert {
-            self.check_upsert(update, amount, towards.is_some())?;
-        }
-        let Some(towards) = towards else { return Ok(Verdict::Forward) };
-        let filter = update.filter.as_document();
-        if self.keeps(filter, towards, amount) {
+    fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
+        let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
+        if self.keeps(update, amount, Numbers::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::Forward);
         }
-        if self.unguarded == Unguarded::Reject {
-            return Err(Rejection::new(
-                format!("it changes '{}' without the condition that keeps it in range", self.field.value),
-                format!("Put a condition on '{}' into the filter, for example {{$gte: AMOUNT}}.", self.field.value),
-            ));
+        if self.unguarded == Unguarded::Reject && !self.keeps(update, amount, Numbers::Whole) {
+            return Err(self.without_condition());
         }
-        let filter = self.guarded(filter, towards, amount);
-        // An upsert that finds the document out of room collides with it: that is n: 0.
-        let on_no_match = update.upsert.then_some(Conflict::Ignore);
-        let modification = update.modification.clone();
-        Ok(Verdict::Rewrite(Rewrite { operation: remade(update, filter, modification, update.upsert), on_no_match }))
+        let mut update = update.clone();
+        update.conditions.push(condition);
+        let checks_match = self.on_no_room == OnNoRoom::Error;
+        Ok(Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match }))
     }
 
-    /// An upsert inserts the amount itself, on top of what the filter pins; and with a condition in its filter
-    /// it must not insert beside a document that merely has no room.
-    fn check_upsert(&self, update: &Update<'_>, amount: Value<'_>, conditional: bool) -> Result<(), Rejection> {
-        let filter = update.filter.as_document();
-        if equality(filter, self.field.value.as_str()).is_some() || (conditional && equality(filter, "_id").is_none()) {
-            return Err(Rejection::new(
-                format!("as an upsert it could insert a second document, or '{}' out of range", self.field.value),
-                "Insert the document first, or pick it by _id.",
-            ));
-        }
-        self.check_value(amount)
+    fn without_condition(&self) -> Rejection {
+        Rejection::new(
+            format!("it changes '{}' without the condition that keeps it in range", self.field.value),
+            format!("Put a condition on '{}' into the filter, for example {{$gte: AMOUNT}}.", self.field.value),
+        )
     }
 
-    /// Whether the filter already keeps the bound: `{$gte: min - amount}` or better, or an equality.
-    fn keeps(&self, filter: Document<'_>, towards: Towards, amount: Value<'_>) -> bool {
-        let Some(amount) = amount.as_integer() else { return false };
-        let (bound, enough, wrong): (_, [&str; 2], _) = match towards {
-            Towards::Min(bound) => (bound, ["$gte", "$gt"], Ordering::Less),
-            Towards::Max(bound) => (bound, ["$lte", "$lt"], Ordering::Greater),
+    /// The bound that an increment runs towards; `None` where it cannot leave the range.
+    fn towards(&self, amount: Value<'_>) -> Option<Towards> {
+        match sign(amount)? {
+            Ordering::Less => self.min.map(Towards::Min),
+            Ordering::Equal => None,
+            Ordering::Greater => self.max.map(Towards::Max),
+        }
+    }
+
+    /// Whether the stored number can be changed by the amount, as far as whole numbers tell.
+    fn has_room(&self, stored: Document<'_>, amount: Value<'_>) -> bool {
+        let number = match self.field.value.lookup(stored) {
+            Lookup::Found(value) => value.as_integer(),
+            Lookup::Missing => Some(0),
+            Lookup::Blocked(_) => None,
         };
-        let Some(needed) = bound.minus(amount).and_then(|needed| needed.as_value().as_integer()) else { return false };
-        let holds = |value: Value<'_>| Bound::Integer(needed).compare(value).is_some_and(|o| o != wrong);
-        if equality(filter, self.field.value.as_str()).is_some_and(holds) {
-            return true;
-        }
-        let condition = filter.get(self.field.value.as_str()).and_then(Value::as_document);
-        condition.is_some_and(|condition| enough.iter().filter_map(|name| condition.get(name)).any(holds))
+        let sum = number.zip(amount.as_integer()).and_then(|(number, amount)| number.checked_add(amount));
+        sum.is_some_and(|sum| self.is_in_range(crate::document::OwnedValue::integer(sum).as_value()))
     }
 
-    fn guarded<'a>(&self, filter: Document<'_>, towards: Towards, amount: Value<'_>) -> CowDocument<'a> {
+    /// Whether the client's filter keeps the bound already: `{$gte: min - amount}` or better, or an equality; for
+    /// whole numbers also `{$gt: ...}`.
+    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: Numbers) -> bool {
         let field = self.field.value.as_str();
-        let (bound, comparison) = match towards {
-            Towards::Min(bound) => (bound, "$gte"),
-            Towards::Max(bound) => (bound, "$lte"),
+        let Some(towards) = self.towards(amount) else { return true };
+        let (bound, inclusive, exclusive, wrong, step) = match towards {
+            Towards::Min(bound) => (bound, "$gte", "$gt", Ordering::Less, -1),
+            Towards::Max(bound) => (bound, "$lte", "$lt", Ordering::Greater, 1),
+        };
+        let needed = amount.as_integer().and_then(|amount| bound.minus(amount)?.as_value().as_integer());
+        let Some(needed) = needed else { return false };
+        let holds = |needed: i64, value: Value<'_>| Bound::Integer(needed).compare(value).is_some_and(|o| o != wrong);
+        let is_enough = |condition: Value<'_>| match condition.as_document() {
+            None => holds(needed, condition),
+            Some(operators) => {
+                let has = |name: &str, needed| operators.get(name).is_some_and(|value| holds(needed, value));
+                let step = if numbers == Numbers::Whole { step } else { 0 };
+                has("$eq", needed) || has(inclusive, needed) || has(exclusive, needed.saturating_add(step))
+            }
+        };
+        let mut unread = vec![update.filter.as_document()];
+        while let Some(filter) = unread.pop() {
+            if filter.get(field).is_some_and(is_enough) {
+                return true;
+            }
+            let branches = filter.get("$and").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+            unread.extend(branches.values().filter_map(Value::as_document));
+        }
+        false
+    }
+
+    /// What the stored number must fulfil for the increment; `None` where any will do. A missing field counts as zero.
+    fn condition<'a>(&self, amount: Value<'_>) -> Option<CowDocument<'a>> {
+        let towards = self.towards(amount)?;
+        let field = self.field.value.as_str();
+        let (bound, comparison, opposite) = match towards {
+            Towards::Min(bound) => (bound, "$gte", "$lt"),
+            Towards::Max(bound) => (bound, "$lte", "$gt"),
         };
         let whole = match amount.kind {
             Kind::Int32 | Kind::Int64 => amount.as_integer().and_then(|amount| bound.minus(amount)),
             _ => None,
         };
-        match whole {
-            Some(limit) => {
-                narrowed(filter, field, |w, field| w.nested(field, |w| w.value(comparison, limit.as_value())))
-            }
-            None => {
-                narrowed(filter, "$expr", |w, key| w.nested(key, |w| sum_in_range(w, field, amount, comparison, bound)))
-            }
-        }
+        Some(CowDocument::build(|w| match whole {
+            // What is no number is left to the server, which refuses to increment it.
+            Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
+                w.nested("$not", |w| w.value(opposite, limit.as_value()));
+            }),
+            Some(limit) => w.nested(field, |w| w.value(comparison, limit.as_value())),
+            None => w.nested("$expr", |w| sum_in_range(w, field, amount, comparison, bound)),
+        }))
     }
 }
 
-/// `{$and: [{$isNumber: "$f"}, {$gte: [{$add: ["$f", amount]}, min]}]}`
+/// `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}`, for numbers. What is none is left to the server.
 fn sum_in_range(w: &mut Writer<'_>, field: &str, amount: Value<'_>, comparison: &str, bound: Bound) {
     let reference = format!("${field}");
+    let number = |w: &mut Writer<'_>| {
+        w.array("$ifNull", |a| {
+            a.string(&reference);
+            a.int32(0);
+        });
+    };
     w.array("$and", |a| {
-        a.nested(|w| w.string("$isNumber", &reference));
+        a.nested(|w| w.nested("$isNumber", number));
         a.nested(|w| {
             w.array(comparison, |a| {
                 a.nested(|w| {
                     w.array("$add", |a| {
-                        a.string(&reference);
+                        a.nested(number);
                         a.value(amount);
                     });
                 });

@@ -74,6 +74,8 @@ pub enum Verdict<'a> {
     Forward,
     /// This takes its place.
     Rewrite(Rewrite<'a>),
+    /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
+    OnlyNew(Operation<'a>, Rejection),
     /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.
     Allocate,
     /// It needs more than itself: looks and further statements, in one transaction with it.
@@ -86,17 +88,16 @@ pub enum Verdict<'a> {
 #[derive(Debug, Clone)]
 pub struct Rewrite<'a> {
     pub operation: Operation<'a>,
-    /// Set when matching nothing means that somebody else was faster.
-    pub on_no_match: Option<Conflict>,
+    /// Whether matching nothing may be an error: then [`Judge::unmatched`] decides.
+    pub checks_match: bool,
 }
 
-/// What becomes of a guarded statement that matched nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conflict {
-    /// It is reported as a write error, code 112.
-    Error,
-    /// It counts as n: 0.
-    Ignore,
+/// What it means that a statement with a rule's conditions matched nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unmatched {
+    /// The client gets the server's n: 0.
+    Nothing,
+    Reject(Rejection),
 }
 
 /// Why a statement is refused, for the application's developer.
@@ -126,7 +127,7 @@ impl<'a> Verdict<'a> {
     }
 
     fn rewrite(operation: Operation<'a>) -> Self {
-        Self::Rewrite(Rewrite { operation, on_no_match: None })
+        Self::Rewrite(Rewrite { operation, checks_match: false })
     }
 
     /// A pipeline update that the client wrote; no pattern looks into those.
@@ -297,6 +298,32 @@ pub trait Judge {
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
+    }
+
+    /// Adds to a statement what must be added after all rules have changed it; it comes in the order of phases.
+    fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
+        let _ = statement;
+        Verdict::Forward
+    }
+
+    /// Whether this rule's promise is kept by the statement as it will be sent, after all rules.
+    ///
+    /// # Errors
+    /// How it would be broken.
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        let _ = statement;
+        Ok(())
+    }
+
+    /// The fields of a stored document that [`unmatched`](Self::unmatched) looks at.
+    fn checked_fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The statement with its conditions matched nothing, while the client's filter matches `stored`.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+        let _ = (statement, stored);
+        Unmatched::Nothing
     }
 
     /// Whether its judgement of a statement looks at the comment of the command.

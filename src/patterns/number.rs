@@ -22,19 +22,9 @@ impl From<Number> for Bound {
 }
 
 impl Bound {
-    /// How `value` stands to this bound; `None` when it is no number, or NaN, or a decimal so close that a
-    /// double cannot tell.
+    /// How `value` stands to this bound; `None` when it is no number, or NaN.
     pub(super) fn compare(self, value: Value<'_>) -> Option<Ordering> {
-        match (value.kind, self) {
-            (Kind::Int32 | Kind::Int64, Self::Integer(bound)) => value.as_integer().map(|value| value.cmp(&bound)),
-            (Kind::Int32 | Kind::Int64, Self::Float(bound)) => {
-                value.as_integer().and_then(|value| compare_integer(value, bound))
-            }
-            (Kind::Double, Self::Float(bound)) => value.as_f64()?.partial_cmp(&bound),
-            (Kind::Double, Self::Integer(bound)) => compare_integer(bound, value.as_f64()?).map(Ordering::reverse),
-            (Kind::Decimal128, bound) => compare_decimal(value, bound),
-            _ => None,
-        }
+        compare(value, self.as_value().as_value())
     }
 
     /// `self - amount`, for whole numbers that do not overflow.
@@ -62,6 +52,95 @@ impl std::fmt::Display for Bound {
     }
 }
 
+/// How one number stands to another, as the server compares them: exactly, across types. `None` when one of them is no
+/// number, or NaN.
+pub(super) fn compare(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
+    match (one.kind, other.kind) {
+        (Kind::Int32 | Kind::Int64, Kind::Int32 | Kind::Int64) => Some(one.as_integer()?.cmp(&other.as_integer()?)),
+        (Kind::Int32 | Kind::Int64, Kind::Double) => compare_integer(one.as_integer()?, other.as_f64()?),
+        (Kind::Double, Kind::Int32 | Kind::Int64) => {
+            compare_integer(other.as_integer()?, one.as_f64()?).map(Ordering::reverse)
+        }
+        (Kind::Double, Kind::Double) => one.as_f64()?.partial_cmp(&other.as_f64()?),
+        (Kind::Decimal128, _) | (_, Kind::Decimal128) => Some(Exact::of(one)?.cmp(&Exact::of(other)?)),
+        _ => None,
+    }
+}
+
+/// Whether it is a number other than NaN and the infinities.
+pub(super) fn is_finite(value: Value<'_>) -> bool {
+    match value.kind {
+        Kind::Double => value.as_f64().is_some_and(f64::is_finite),
+        _ => Exact::of(value).is_some_and(|exact| !exact.is_infinite),
+    }
+}
+
+/// A number's sign and decimal digits, which all types of BSON have exactly.
+#[derive(Debug, PartialEq, Eq)]
+struct Exact {
+    negative: bool,
+    is_infinite: bool,
+    /// Without zeros at either end; empty for zero.
+    digits: Vec<u8>,
+    /// Where the decimal point stands, counted from before the first digit.
+    point: i64,
+}
+
+impl Exact {
+    /// `None` for NaN and for what is no number.
+    fn of(value: Value<'_>) -> Option<Self> {
+        match value.kind {
+            Kind::Int32 | Kind::Int64 => Self::parse(&value.as_integer()?.to_string()),
+            // A double has at most 1074 digits behind its point.
+            Kind::Double => Self::parse(&format!("{:.1074}", value.as_f64()?)),
+            Kind::Decimal128 => {
+                let bytes: [u8; 16] = value.bytes.try_into().ok()?;
+                Self::parse(&bson::Decimal128::from_bytes(bytes).to_string())
+            }
+            _ => None,
+        }
+    }
+
+    /// `-12.5E+3`, as a Decimal128 is written.
+    fn parse(text: &str) -> Option<Self> {
+        let (negative, text) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        if text.starts_with(['I', 'i']) {
+            return Some(Self { negative, is_infinite: true, digits: Vec::new(), point: 0 });
+        }
+        let (number, exponent) = text.split_once(['E', 'e']).unwrap_or((text, "0"));
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = [whole, fraction].concat();
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let leading = digits.bytes().take_while(|byte| *byte == b'0').count();
+        let digits = digits.trim_matches('0').as_bytes().to_vec();
+        let exponent: i64 = exponent.parse().ok()?;
+        let point = if digits.is_empty() { 0 } else { whole.len() as i64 - leading as i64 + exponent };
+        Some(Self { negative: negative && !digits.is_empty(), is_infinite: false, digits, point })
+    }
+
+    /// Zero has no sign.
+    fn sign(&self) -> i32 {
+        match (self.is_infinite || !self.digits.is_empty(), self.negative) {
+            (false, _) => 0,
+            (true, true) => -1,
+            (true, false) => 1,
+        }
+    }
+
+    fn cmp(&self, other: &Self) -> Ordering {
+        let magnitude = |exact: &Self| (exact.is_infinite, exact.point);
+        self.sign().cmp(&other.sign()).then_with(|| {
+            let ordering = magnitude(self).cmp(&magnitude(other)).then_with(|| self.digits.cmp(&other.digits));
+            if self.negative { ordering.reverse() } else { ordering }
+        })
+    }
+}
+
 /// Exact, also beyond 2⁵³ where a double cannot hold every integer.
 fn compare_integer(integer: i64, float: f64) -> Option<Ordering> {
     const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
@@ -76,30 +155,6 @@ fn compare_integer(integer: i64, float: f64) -> Option<Ordering> {
     }
     let whole = float.trunc();
     Some(integer.cmp(&(whole as i64)).then_with(|| whole.partial_cmp(&float).unwrap_or(Ordering::Equal)))
-}
-
-/// A decimal against a bound by way of the nearest double; equal only when its text says so.
-fn compare_decimal(value: Value<'_>, bound: Bound) -> Option<Ordering> {
-    let bytes: [u8; 16] = value.bytes.try_into().ok()?;
-    let text = bson::Decimal128::from_bytes(bytes).to_string();
-    let nearest: f64 = text.parse().ok()?;
-    let (bound_float, exact) = match bound {
-        Bound::Integer(number) => (number as f64, number.to_string()),
-        Bound::Float(number) => (number, number.to_string()),
-    };
-    match nearest.partial_cmp(&bound_float)? {
-        Ordering::Equal => {
-            let plain = match text.split_once('.') {
-                Some((whole, fraction)) => {
-                    let fraction = fraction.trim_end_matches('0');
-                    if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
-                }
-                None => text,
-            };
-            (plain == exact).then_some(Ordering::Equal)
-        }
-        other => Some(other),
-    }
 }
 
 /// Whether a numeric value is below zero, zero or above it; `None` when it is no number or NaN.
@@ -128,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_compare_by_their_text_where_a_double_cannot_tell() {
+    fn decimals_compare_exactly_in_every_form() {
         let decimal = |text: &str| {
             let raw = bson::rawdoc! {"d": text.parse::<bson::Decimal128>().unwrap()}.into_bytes();
             let value: OwnedValue = crate::document::Document::parse(&raw).unwrap().get("d").unwrap().into();
@@ -136,7 +191,14 @@ mod tests {
         };
         assert_eq!(decimal("999.99"), Some(Ordering::Less));
         assert_eq!(decimal("1000.00"), Some(Ordering::Equal));
-        assert_eq!(decimal("1000.0000000000000000000000000001"), None);
+        assert_eq!(decimal("1000.0000000000000000000000000001"), Some(Ordering::Greater));
+        assert_eq!(decimal("1E+3"), Some(Ordering::Equal));
+        assert_eq!(decimal("0E-8"), Some(Ordering::Less));
+        assert_eq!(decimal("-0"), Some(Ordering::Less));
+        assert_eq!(decimal("-1E+3"), Some(Ordering::Less));
+        assert_eq!(decimal("0.01E+6"), Some(Ordering::Greater));
+        assert_eq!(decimal("Infinity"), Some(Ordering::Greater));
+        assert_eq!(decimal("-Infinity"), Some(Ordering::Less));
         assert_eq!(decimal("1000.5"), Some(Ordering::Greater));
         assert_eq!(decimal("NaN"), None);
     }

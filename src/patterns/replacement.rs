@@ -5,25 +5,35 @@
 //!
 //! | setting | before | after |
 //! |---|---|---|
-//! | `unguarded: reject` | `replaceOne({_id: 1}, {a: 2})` | rejected |
+//! | `unguarded: reject` | `replaceOne({_id: 1}, {a: 2})` | rejected, if the document is there |
 //! | `unguarded: merge` | `replaceOne({_id: 1}, {a: 2})` | `updateOne({_id: 1}, {$set: {a: 2}})` |
 //! | `unguarded: guard` | `replaceOne({_id: 1}, {a: 2, version: 3})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
-//! | any, guarded | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
+//! | any, checked | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
+//! | with `guard` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
+//!
+//! A replacement is checked when the client's own filter pins the version. What becomes of replacements: this file;
+//! of updates by operators and pipelines: `versions.rs`.
 
-use super::filter::{narrowed, remade};
-use super::{Concern, Conflict, Context, Judge, Phase, Rejection, Rewrite, Verdict, read_path};
-use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+mod versions;
+
+use super::filter::remade;
+use super::{Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
+use crate::command::{
+    Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update, matches_nothing,
+};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
-use crate::effect::equality;
+use crate::effect::{equality, pinned_roots};
 use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Replacement {
     unguarded: Unguarded,
-    /// The field that makes a replacement guarded.
+    /// The field that holds the version.
     guard: Option<Path>,
     conflict: Conflict,
+    /// Updates by operators increment the version too.
+    count_updates: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +42,17 @@ enum Unguarded {
     Merge,
     Guard,
 }
+
+/// What becomes of a statement that finds another version than the one it was sent with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Conflict {
+    /// It is reported as a write error, code 112.
+    Error,
+    /// It counts as n: 0.
+    Ignore,
+}
+
+const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
 
 impl Judge for Replacement {
     fn name(&self) -> &'static str {
@@ -68,33 +89,45 @@ impl Judge for Replacement {
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
-            StatementKind::Replacement => Concern::Each,
-            StatementKind::Pipeline => Concern::Unguardable,
+            StatementKind::Replacement | StatementKind::Pipeline => Concern::Each,
+            StatementKind::Operators if self.guard.is_some() => Concern::Each,
             StatementKind::Insert | StatementKind::Operators | StatementKind::Delete => Concern::Nothing,
         }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
-        let replacement = match &update.modification {
-            Modification::Replacement(document) => document,
-            Modification::ClientPipeline(_) => return Verdict::client_pipeline(),
-            Modification::Operators(_) | Modification::Pipeline(_) => return Verdict::Forward,
-        };
-        // mongod refuses to replace many documents; that error is the right one.
-        if update.multi {
-            return Verdict::Forward;
-        }
-        let document = replacement.as_document();
-        let filter = update.filter.as_document();
-        let pinned = self.guard.as_ref().and_then(|guard| Some((guard, equality(filter, guard.as_str())?)));
-        let judged = match (pinned, self.unguarded, &self.guard) {
-            (Some((guard, version)), _, _) => self.guarded(update, document, guard, version),
-            (None, Unguarded::Merge, _) => merged(update, document),
-            (None, Unguarded::Guard, Some(guard)) => self.guarded_by_document(update, document, guard),
-            (None, _, _) => Err(self.unguarded_rejection()),
+        let judged = match (&update.modification, &self.guard) {
+            // mongod refuses to replace many documents; that error is the right one.
+            (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
+            (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
+            (Modification::ClientPipeline(stages), guard) => {
+                return versions::pipeline(*stages, guard.as_ref()).unwrap_or(Verdict::Forward);
+            }
+            (Modification::Operators(operators), Some(guard)) => {
+                self.operators(statement, update, operators.as_document(), guard)
+            }
+            (Modification::Operators(_) | Modification::Pipeline(_), _) => return Verdict::Forward,
         };
         judged.unwrap_or_else(Verdict::Reject)
+    }
+
+    fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
+        match (&statement.operation, &self.guard) {
+            (Operation::Update(update), Some(guard)) if self.count_updates => versions::counted(update, guard),
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn checked_fields(&self) -> Vec<&str> {
+        self.guard.iter().map(Path::as_str).collect()
+    }
+
+    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+        let (Operation::Update(update), Some(guard)) = (&statement.operation, &self.guard) else {
+            return Unmatched::Nothing;
+        };
+        versions::conflict(update, guard, stored).map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
 
@@ -105,6 +138,11 @@ impl Replacement {
         let guard_given = reader.entry("guard").is_some();
         let guard = read_path(reader, "guard");
         let conflict = reader.choice("conflict", &[("error", Conflict::Error), ("ignore", Conflict::Ignore)]);
+        let count_updates = reader.boolean("count_updates");
+        if let Some(count) = count_updates.as_ref().filter(|_| !guard_given) {
+            let message = "`count_updates` needs `guard`, the field that holds the version";
+            reader.context().error(Code::ConflictingSettings, count.span, message);
+        }
         if let Some(unguarded) = &unguarded
             && unguarded.value == Unguarded::Guard
             && !guard_given
@@ -117,7 +155,25 @@ impl Replacement {
             unguarded: unguarded.map_or(Unguarded::Reject, |word| word.value),
             guard: guard.map(|path| path.value),
             conflict: conflict.map_or(Conflict::Error, |word| word.value),
+            count_updates: count_updates.is_none_or(|flag| flag.value),
         })
+    }
+
+    fn replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
+        let filter = update.filter.as_document();
+        let pinned = self.guard.as_ref().and_then(|guard| Some((guard, equality(filter, guard.as_str())?)));
+        match (pinned, self.unguarded, &self.guard) {
+            (Some((guard, version)), _, _) => checked(update, document, guard, version),
+            (None, Unguarded::Merge, _) => self.merged(update, document),
+            (None, Unguarded::Guard, Some(guard)) => self.guarded_by_document(update, document, guard),
+            (None, _, _) => Ok(self.only_new(update)),
+        }
+    }
+
+    /// Where no document matches the filter nothing is erased: it inserts, or it is n: 0.
+    fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+        let conditions = Conditions::from_elem(matches_nothing(), 1);
+        Verdict::OnlyNew(Operation::Update(Update { conditions, ..update.clone() }), self.unguarded_rejection())
     }
 
     fn unguarded_rejection(&self) -> Rejection {
@@ -130,60 +186,101 @@ impl Replacement {
         Rejection::new("it replaces the whole document and would erase fields that others wrote", hint)
     }
 
-    /// The filter pins the version: the stored document gets the next one.
-    fn guarded<'a>(
-        &self,
-        update: &Update<'a>,
-        document: Document<'_>,
-        guard: &Path,
-        version: Value<'_>,
-    ) -> Result<Verdict<'a>, Rejection> {
-        let stored = with_version(document, guard, &next_version(guard, version)?)?;
-        Ok(self.conditional(update, update.filter.clone(), stored, version))
-    }
-
-    /// The document carries the version it was read with: that goes into the filter.
+    /// The document carries the version it was read with: that must still be the stored one. Such a document was read
+    /// before, so it must not insert.
     fn guarded_by_document<'a>(
         &self,
         update: &Update<'a>,
         document: Document<'_>,
         guard: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
-        const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
         let version = match guard.lookup(document) {
             Lookup::Found(version) => version,
             Lookup::Missing => NONE,
             Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
         };
-        let stored = edit::set(document, guard, next_version(guard, version)?.as_value());
-        let filter = narrowed(update.filter.as_document(), guard.as_str(), |w, field| w.value(field, version));
-        Ok(self.conditional(update, filter, stored, version))
+        let stored = match next_version(version) {
+            Some(next) => edit::set(document, guard, next.as_value()),
+            None => document.as_bytes().to_vec(),
+        };
+        let upsert = update.upsert && version.kind == Kind::Null;
+        let modification = Modification::Replacement(CowDocument::from_writer(stored));
+        Ok(self.conditional(Update { modification, upsert, ..update.clone() }, guard, version))
     }
 
-    /// A document that carries a version was read before: it must not insert.
-    fn conditional<'a>(
-        &self,
-        update: &Update<'a>,
-        filter: CowDocument<'a>,
-        stored: Vec<u8>,
-        version: Value<'_>,
-    ) -> Verdict<'a> {
-        let upsert = update.upsert && version.kind == Kind::Null;
-        // Without upsert, n: 0 already is what `ignore` wants; an upsert can still collide on a unique key.
-        let needs_check = self.conflict == Conflict::Error || upsert;
-        let modification = Modification::Replacement(CowDocument::from_writer(stored));
+    /// The update on the condition that this is the stored version.
+    fn conditional<'a>(&self, update: Update<'a>, guard: &Path, version: Value<'_>) -> Verdict<'a> {
+        let mut update = update;
+        update.conditions.push(CowDocument::build(|w| w.value(guard.as_str(), version)));
         Verdict::Rewrite(Rewrite {
-            operation: remade(update, filter, modification, upsert),
-            on_no_match: needs_check.then_some(self.conflict),
+            operation: Operation::Update(update),
+            checks_match: self.conflict == Conflict::Error,
         })
+    }
+
+    /// `$set` of the document's fields, so that others survive.
+    fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
+        let version = self.guard.as_ref().map(Path::as_str);
+        let filter = update.filter.as_document();
+        // The same `_id` again says nothing; another one is the server's error.
+        let says_nothing = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
+        // The version that it was read with must not come back.
+        let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
+        let fields = || document.elements().filter(|field| !says_nothing(field) && !is_version(field));
+        if let Some(field) = fields().find(cannot_be_set) {
+            let name = String::from_utf8_lossy(field.key).into_owned();
+            return Err(Rejection::new(
+                format!("its field name '{name}' cannot be merged: $set would read it as a path or an operator"),
+                "Rename the field, or write it with an update of its own.",
+            ));
+        }
+        // An upsert by operators inserts the filter's equalities too; a replacement does not.
+        let mut pinned = pinned_roots(filter).filter(|root| *root != b"_id" && document.get(root).is_none());
+        if update.upsert
+            && let Some(root) = pinned.next()
+        {
+            let field = String::from_utf8_lossy(root);
+            return Err(Rejection::new(
+                format!("it is an upsert by '{field}', which the document itself leaves out"),
+                format!("Put the '{field}' of the filter into the document."),
+            ));
+        }
+        let operators = CowDocument::build(|w| w.nested("$set", |w| fields().for_each(|field| w.element(field))));
+        let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);
+        Ok(Verdict::rewrite(operation))
     }
 }
 
-/// Null stands for "no version yet", and is followed by 1.
-fn next_version(guard: &Path, version: Value<'_>) -> Result<OwnedValue, Rejection> {
+/// The client's filter pins the version: it is told n: 0 if another one is stored. The stored document gets the version
+/// that the client wrote, if that is higher than the one it checked or no number, else the next one.
+fn checked<'a>(
+    update: &Update<'a>,
+    document: Document<'_>,
+    guard: &Path,
+    version: Value<'_>,
+) -> Result<Verdict<'a>, Rejection> {
+    let written = match guard.lookup(document) {
+        Lookup::Found(written) => Some(written),
+        Lookup::Missing => None,
+        Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
+    };
+    let next = match (next_version(version), written) {
+        (Some(_), Some(written)) if versions::is_above(written, version) => return Ok(Verdict::Forward),
+        (Some(next), _) => next,
+        // A version that is no number is only compared.
+        (None, Some(_)) => return Ok(Verdict::Forward),
+        (None, None) => version.into(),
+    };
+    let stored = CowDocument::from_writer(edit::set(document, guard, next.as_value()));
+    let modification = Modification::Replacement(stored);
+    Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+}
+
+/// The version after this one; null stands for "no version yet". `None` for what is no whole number: it is only compared.
+fn next_version(version: Value<'_>) -> Option<OwnedValue> {
     /// Up to here a double counts without gaps.
     const EXACT: f64 = 9_007_199_254_740_991.0;
-    let next = match version.kind {
+    match version.kind {
         Kind::Null => Some(OwnedValue::int32(1)),
         Kind::Int32 => version.as_i32().map(|v| OwnedValue::integer(i64::from(v) + 1)),
         Kind::Int64 => version.as_raw_i64().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
@@ -191,22 +288,6 @@ fn next_version(guard: &Path, version: Value<'_>) -> Result<OwnedValue, Rejectio
             version.as_f64().filter(|v| v.fract() == 0.0 && v.abs() < EXACT).map(|v| OwnedValue::double(v + 1.0))
         }
         _ => None,
-    };
-    next.ok_or_else(|| {
-        Rejection::new(
-            format!(
-                "its version '{guard}' is no whole number that can be counted up (its type is {})",
-                version.kind.name()
-            ),
-            format!("Send '{guard}' back as it was read."),
-        )
-    })
-}
-
-fn with_version(document: Document<'_>, guard: &Path, version: &OwnedValue) -> Result<Vec<u8>, Rejection> {
-    match guard.lookup(document) {
-        Lookup::Blocked(kind) => Err(blocked(guard, kind)),
-        _ => Ok(edit::set(document, guard, version.as_value())),
     }
 }
 
@@ -217,75 +298,7 @@ fn blocked(guard: &Path, kind: Kind) -> Rejection {
     )
 }
 
-/// `$set` of the document's fields. `_id` is left to the filter, and to the upsert when the filter has none.
-fn merged<'a>(update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-    let fields = || document.elements().filter(|field| field.key != b"_id");
-    if let Some(field) = fields().find(|field| cannot_be_set(field)) {
-        let name = String::from_utf8_lossy(field.key).into_owned();
-        return Err(Rejection::new(
-            format!("its field name '{name}' cannot be merged: $set would read it as a path or an operator"),
-            "Rename the field, or write it with an update of its own.",
-        ));
-    }
-    let filter = update.filter.as_document();
-    let mut id_to_insert = None;
-    if update.upsert {
-        if let Some(field) = pinned_but_not_written(filter, document) {
-            return Err(Rejection::new(
-                format!("it is an upsert by '{field}', which the document itself leaves out or has otherwise"),
-                format!("Put the '{field}' of the filter into the document."),
-            ));
-        }
-        id_to_insert = document.get("_id").filter(|id| equality(filter, "_id") != Some(*id));
-    }
-    let operators = CowDocument::build(|w| {
-        w.nested("$set", |w| fields().for_each(|field| w.element(field)));
-        if let Some(id) = id_to_insert {
-            w.nested("$setOnInsert", |w| w.value("_id", id));
-        }
-    });
-    let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);
-    Ok(Verdict::rewrite(operation))
-}
-
+/// `$set` cannot write a field of this name.
 fn cannot_be_set(field: &Element<'_>) -> bool {
     field.key.is_empty() || field.key.starts_with(b"$") || field.key.contains(&b'.')
-}
-
-/// An upsert by operators inserts the filter's equalities too; a replacement does not. Where that would make
-/// another document, the first such field.
-fn pinned_but_not_written(filter: Document<'_>, document: Document<'_>) -> Option<String> {
-    let mut unread = vec![filter];
-    while let Some(conditions) = unread.pop() {
-        for element in conditions.elements() {
-            let branches = element.value.as_array().unwrap_or(Document::EMPTY);
-            match element.key {
-                b"_id" => {}
-                b"$and" => unread.extend(branches.values().filter_map(Value::as_document)),
-                b"$or" if branches.values().count() == 1 => {
-                    unread.extend(branches.values().filter_map(Value::as_document));
-                }
-                key if key.starts_with(b"$") => {}
-                key => {
-                    // A field of the document itself is set after the equality, and wins.
-                    let root = key.split(|byte| *byte == b'.').next().unwrap_or(key);
-                    let written = document.elements().any(|field| field.key == root);
-                    if !written && inserts_on_upsert(element.value) {
-                        return Some(String::from_utf8_lossy(key).into_owned());
-                    }
-                }
-            }
-        }
-    }
-    None
-}
-
-/// Whether the server takes a condition for an equality when it makes the document of an upsert; `$in` and
-/// `$all` of one value are some servers' equality.
-fn inserts_on_upsert(condition: Value<'_>) -> bool {
-    let operators = condition.as_document().filter(|d| d.first().is_some_and(|first| first.key.starts_with(b"$")));
-    match operators {
-        Some(operators) => ["$eq", "$in", "$all"].iter().any(|name| operators.get(name).is_some()),
-        None => condition.kind != Kind::Regex,
-    }
 }

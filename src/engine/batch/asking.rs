@@ -40,6 +40,15 @@ impl Asking<'_, '_> {
         })
     }
 
+    /// Finds one document that the client's own filter matches, without the rules' conditions.
+    pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str]) -> Vec<u8> {
+        let fields = crate::document::document(|w| {
+            w.int32("_id", 1);
+            fields.iter().filter(|field| **field != "_id").for_each(|field| w.int32(field, 1));
+        });
+        self.select(&statement.without_conditions(), 1, &fields)
+    }
+
     pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = CowDocument::from_writer(filter.to_vec());
         self.query(statement, filter.as_document(), limit, fields, |w| {
@@ -109,10 +118,13 @@ impl Asking<'_, '_> {
     fn write_session(&self, w: &mut Writer<'_>) {
         let body = self.job.command.body;
         let begun = self.job.transaction_begun;
+        // A retryable write's number belongs to the write alone.
+        let in_transaction = self.job.command.session().in_transaction;
         for element in body.elements() {
             match (self.own, element.key) {
                 (_, b"$clusterTime") => w.element(element),
-                (None, b"lsid" | b"txnNumber" | b"autocommit") => w.element(element),
+                (None, b"lsid") => w.element(element),
+                (None, b"txnNumber" | b"autocommit") if in_transaction => w.element(element),
                 (None, b"startTransaction" | b"readConcern") if !begun => w.element(element),
                 _ => {}
             }

@@ -1,27 +1,155 @@
-//! Guarded statements that matched nothing.
+//! Statements that matched nothing although rules have put conditions into them.
+//!
+//! What that means only the stored document tells: the client's own filter may match nothing either, which is n: 0 or
+//! an upsert; or a document is there and a rule's condition does not hold for it, which the rule explains. So docward
+//! looks, on the client's connection.
 
+use super::super::judge::Refused;
+use super::super::merge;
 use super::super::observation::{Observations, Said};
-use super::super::{merge, refusal};
-use super::{BatchJob, Run};
+use super::super::plan::Step;
+use super::{Awaiting, BatchJob, Flow, Run, Stage, asking, close};
 use crate::command::{Operation, Reply};
 use crate::document::Document;
-use crate::patterns::{Conflict, Rule};
+use crate::patterns::{Rule, Unmatched};
+
+/// How often a statement is sent once more because others inserted or deleted the document between two steps.
+const MAX_ATTEMPTS: u32 = 16;
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn on_no_match(&self, index: usize) -> Option<(&'f Rule, Conflict)> {
-        self.judged.get(index).and_then(|judged| judged.on_no_match)
+    /// Whether a rule decides what it means when the statement matches nothing.
+    pub(super) fn checks_match(&self, index: usize) -> bool {
+        self.judged.get(index).is_some_and(|judged| !judged.unmatched.is_empty() || judged.only_new.is_some())
     }
 
-    /// A guarded statement that matched nothing, or whose upsert collided with the document it should have
-    /// matched.
-    pub(super) fn is_conflict(&self, run: &Run, reply: &Reply<'_>, error: Option<Document<'_>>) -> bool {
-        let Some(index) = run.statements.first().copied().filter(|index| self.on_no_match(*index).is_some()) else {
-            return false;
-        };
-        match error {
-            Some(error) => self.collided(index, error),
-            None => merge::matched(reply, self.batch.form) == 0,
+    /// Whether it is an upsert that must tell a document that is missing from one that fails a condition.
+    pub(super) fn is_conditional_upsert(&self, index: usize) -> bool {
+        let operation = self.judged.get(index).map(|judged| &judged.statement.operation);
+        matches!(operation, Some(Operation::Update(update)) if update.upsert && !update.conditions.is_empty())
+    }
+
+    /// The look that the reply to a run calls for, if any.
+    pub(super) fn look(
+        &mut self,
+        run: &Run,
+        reply: &Reply<'_>,
+        error: Option<Document<'_>>,
+        frame: &[u8],
+    ) -> Option<Step> {
+        let index = *run.statements.first()?;
+        match (run.stage, error) {
+            // Somebody was faster; now there is a document to look at.
+            (Stage::Insert, Some(error)) if run.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
+            (_, Some(_)) | (Stage::Insert | Stage::Look, None) => return None,
+            (Stage::Whole, None) if !self.checks_match(index) => return None,
+            (Stage::Whole | Stage::Update, None) if merge::matched(reply, self.batch.form) > 0 => return None,
+            (Stage::Whole | Stage::Update, None) => {}
         }
+        // The server has ended the client's transaction with that error.
+        if error.is_some() && self.command.session().in_transaction {
+            return None;
+        }
+        let run = Run { statements: run.statements.clone(), next_numbers: Vec::new(), ..*run };
+        Some(self.ask_for_match(run, index, frame.to_vec()))
+    }
+
+    /// Looks before the first run is sent, which may only insert.
+    pub(super) fn look_first(&mut self) -> Step {
+        let Some(run) = self.runs.as_mut().and_then(std::collections::VecDeque::pop_front) else {
+            return self.conclude();
+        };
+        let Some(index) = run.statements.first().copied() else { return self.conclude() };
+        self.ask_for_match(run, index, Vec::new())
+    }
+
+    fn ask_for_match(&mut self, run: Run, index: usize, unmatched: Vec<u8>) -> Step {
+        let Some(judged) = self.judged.get(index) else { return self.conclude() };
+        let message = self.asking().matching(&judged.statement, &judged.checked_fields());
+        self.transaction_begun = true;
+        self.awaiting = Awaiting::Look(run, unmatched);
+        Step::Exchange(message)
+    }
+
+    /// Whether the plan waits for what the client's filter matches.
+    pub(in crate::engine) fn looks(&self) -> bool {
+        matches!(self.awaiting, Awaiting::Look(..))
+    }
+
+    /// Goes on with a statement that matched nothing, in view of what its own filter matches.
+    pub(super) fn take_look(
+        &mut self,
+        run: Run,
+        unmatched: &[u8],
+        looked: &[u8],
+        observations: &mut Observations,
+    ) -> Flow {
+        let Ok(reply) = Reply::parse(looked) else { return close("the server's answer to a find cannot be read") };
+        if !reply.is_ok() {
+            return Flow::Break(self.pass_on(looked));
+        }
+        let Some(found) = asking::documents(&reply) else {
+            return close("the server's answer to a find cannot be read");
+        };
+        match (found.first(), run.stage) {
+            (None, Stage::Update | Stage::Look) => {
+                self.go_on(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
+                Flow::Continue(())
+            }
+            (Some(_), Stage::Insert) if !self.is_only_new(&run) => {
+                self.go_on(Run { stage: Stage::Update, attempts: run.attempts + 1, ..run });
+                Flow::Continue(())
+            }
+            // Nothing matches the filter, yet its key is taken: the server's own error.
+            (None, Stage::Whole | Stage::Insert) => self.as_answered(run, unmatched),
+            (Some(stored), _) => match self.objection(&run, *stored) {
+                Some(refused) => {
+                    self.refuse_unmatched(&run, refused, observations);
+                    Flow::Continue(())
+                }
+                None => self.as_answered(run, unmatched),
+            },
+        }
+    }
+
+    fn is_only_new(&self, run: &Run) -> bool {
+        let judged = run.statements.first().and_then(|index| self.judged.get(*index));
+        judged.is_some_and(|judged| judged.only_new.is_some())
+    }
+
+    fn go_on(&mut self, run: Run) {
+        if let Some(runs) = &mut self.runs {
+            runs.push_front(run);
+        }
+    }
+
+    /// The server's reply to the statement is the client's.
+    fn as_answered(&mut self, run: Run, frame: &[u8]) -> Flow {
+        if self.batch.form == crate::command::Form::FindAndModify {
+            return Flow::Break(self.pass_on(frame));
+        }
+        let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be read") };
+        let errors = merge::errors_of(&reply, self.batch.form);
+        self.count(&reply, run, &errors)
+    }
+
+    /// The first rule that has something against n: 0.
+    fn objection(&self, run: &Run, stored: Document<'_>) -> Option<Refused<'f>> {
+        let judged = self.judged.get(*run.statements.first()?)?;
+        if let Some(refused) = &judged.only_new {
+            return Some(refused.clone());
+        }
+        judged.unmatched.iter().find_map(|rule: &&'f Rule| match rule.pattern.unmatched(&judged.statement, stored) {
+            Unmatched::Nothing => None,
+            Unmatched::Reject(rejection) => Some(Refused { rule, rejection }),
+        })
+    }
+
+    fn refuse_unmatched(&mut self, run: &Run, refused: Refused<'f>, observations: &mut Observations) {
+        let Some(judged) = run.statements.first().and_then(|index| self.judged.get_mut(*index)) else { return };
+        let said = if refused.is_conflict() { Said::Conflict } else { Said::Reject };
+        observations.note(refused.rule, self.batch.namespace(&judged.statement), said, Some(&refused.rejection));
+        judged.refused = Some(refused);
+        self.stopped |= self.stops_on_error();
     }
 
     pub(super) fn collided(&self, index: usize, error: Document<'_>) -> bool {
@@ -29,19 +157,5 @@ impl<'f> BatchJob<'f> {
             return false;
         };
         update.upsert && merge::is_duplicate_of_filter(error, update.filter.as_document())
-    }
-
-    pub(super) fn note_conflict(&mut self, index: usize, server_goes_on: bool, observations: &mut Observations) {
-        let Some((rule, conflict)) = self.on_no_match(index) else { return };
-        let Some(judged) = self.judged.get_mut(index) else { return };
-        let aborted = self.command.session().in_transaction && !server_goes_on;
-        if conflict == Conflict::Ignore && !aborted {
-            return;
-        }
-        let namespace = self.batch.namespace(&judged.statement);
-        let refused = refusal::conflict(rule);
-        observations.note(rule, namespace, Said::Conflict, Some(&refused.rejection));
-        judged.refused = Some(refused);
-        self.stopped |= self.stops_on_error();
     }
 }

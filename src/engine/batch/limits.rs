@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::super::judge::Refused;
 use super::super::observation::{Observations, Said};
-use super::{BatchJob, Run};
+use super::{BatchJob, Run, Stage};
 use crate::command::{Form, MAX_STATEMENTS, PartOptions, Statement};
 use crate::patterns::{Pattern, Rejection, Rule};
 use crate::wire::{HEADER_LENGTH, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
@@ -93,6 +93,11 @@ impl BatchJob<'_> {
         let room = if long { self.room() } else { 0 };
         let mut cut = VecDeque::with_capacity(runs.len());
         for run in runs {
+            // It goes alone.
+            if run.stage != Stage::Whole {
+                cut.push_back(run);
+                continue;
+            }
             let (mut message, mut results) = (0, 0);
             let mut statements: Vec<usize> = Vec::new();
             for index in run.statements {

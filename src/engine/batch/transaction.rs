@@ -374,7 +374,7 @@ impl<'f> BatchJob<'f> {
     /// The transaction is over; its statement's reply is treated like any other.
     fn deliver(&mut self, frame: &[u8], observations: &mut Observations) -> Step {
         self.transaction = None;
-        match self.take_reply(frame, observations) {
+        match self.take_reply(frame) {
             Flow::Continue(()) => self.advance(observations),
             Flow::Break(step) => step,
         }

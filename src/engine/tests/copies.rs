@@ -51,7 +51,7 @@ fn references_change_with_their_copies() {
     ] {
         check_rejected(FRIENDS, doc! {"q": {}, "u": unclear}, "does not tell its new value, or inside an array");
     }
-    check_rejected(FRIENDS, doc! {"q": {}, "u": [{"$set": {"a": 1}}]}, "pipeline");
+    check_rejected(FRIENDS, doc! {"q": {}, "u": [{"$set": {"a": "$b"}}]}, "pipeline");
 }
 
 #[test]

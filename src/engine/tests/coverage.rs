@@ -21,7 +21,7 @@ impl Sample {
     }
 
     fn statement(&self, command: &str, what: &str) -> Bson {
-        let pipeline = bson::Bson::from(vec![doc! {"$set": {"a": 1}}]);
+        let pipeline = bson::Bson::from(vec![doc! {"$replaceWith": {"$mergeObjects": ["$$ROOT", {"a": 1}]}}]);
         let update: bson::Bson = match what {
             "update by operators" => self.operators.clone().into(),
             "replacement" => self.document.clone().into(),
@@ -189,8 +189,8 @@ fn patterns_differ_in_what_they_look_at() {
     for (pattern, what, name, expected) in [
         ("replacement: {}", "insert", "insert", Outcome::Passes),
         ("replacement: {}", "replacement", "findandmodify", Outcome::Enforced),
-        ("replacement: {}", "update by pipeline", "update", Outcome::Refused),
-        ("unguardable: allow\nreplacement: {}", "update by pipeline", "update", Outcome::Allowed),
+        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Refused),
+        ("unguardable: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Allowed),
         ("unguardable: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
         ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
         ("queue: { locked: l, since: s, attempts: t, lease: 5m }", "delete", "bulkWrite", Outcome::Enforced),

@@ -89,7 +89,7 @@ fn a_merged_reply_stays_a_document_and_says_what_was_not_sent() {
         let message = frame(&body, "updates", &statements, 0);
         let mut session = Session::default();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let mut step = plan.next(Input::Start, &mut session);
+        let mut step = next(&mut plan, Input::Start, &mut session);
         let mut done = 0;
         while let Step::Exchange(part) = &step {
             let (_, sent) = super::documents(part);
@@ -100,7 +100,7 @@ fn a_merged_reply_stays_a_document_and_says_what_was_not_sent() {
                 .collect();
             done += sent.len();
             let server = replies(doc! {"n": sent.len() as i32, "nModified": 0, "upserted": upserted, "ok": 1.0});
-            step = plan.next(Input::Reply(&server), &mut session);
+            step = next(&mut plan, Input::Reply(&server), &mut session);
         }
         let Step::Reply(reply) = step else { panic!("{step:?}") };
         assert!(reply.len() < MAX_DOCUMENT_LENGTH && done < 400, "{done}");

@@ -7,13 +7,21 @@ fn replacement_rejects_merges_and_guards() {
     const REJECT: &str = "replacement: { guard: v }";
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {"a": 1}}, "replaces the whole document");
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {}}, "replaces the whole document");
-    check_unchanged(REJECT, doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}});
-    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$set": {"a": 1}}]}, "pipeline");
-    check_rewrite(
-        REJECT,
-        doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": 9}, "upsert": true},
-        doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": 4}, "upsert": false},
-    );
+    check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}});
+    check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": [{"$set": {"a": "$b"}}]});
+    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$replaceWith": "$a"}]}, "pipeline");
+    check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": [{"$project": {"a": 1}}]}, "pipeline");
+    let checked = |v: i32, stored: i32| {
+        let statement = |v: i32| doc! {"q": {"_id": 1, "v": 3}, "u": {"a": 1, "v": v}, "upsert": true};
+        match v == stored {
+            true => check_unchanged(REJECT, statement(v)),
+            false => check_rewrite(REJECT, statement(v), statement(stored)),
+        }
+    };
+    checked(2, 4);
+    checked(3, 4);
+    checked(4, 4);
+    checked(9, 9);
     const MERGE: &str = "replacement: { unguarded: merge }";
     check_rewrite(
         MERGE,
@@ -23,7 +31,7 @@ fn replacement_rejects_merges_and_guards() {
     check_rewrite(
         MERGE,
         doc! {"q": {"n": 1}, "u": {"_id": 5, "n": 1}, "upsert": true},
-        doc! {"q": {"n": 1}, "u": {"$set": {"n": 1}, "$setOnInsert": {"_id": 5}}, "upsert": true},
+        doc! {"q": {"n": 1}, "u": {"$set": {"_id": 5, "n": 1}}, "upsert": true},
     );
     check_rejected(MERGE, doc! {"q": {"e": 1}, "u": {"n": 1}, "upsert": true}, "upsert by 'e'");
     check_rejected(MERGE, doc! {"q": {"_id": 1}, "u": {"a.b": 1}}, "'a.b' cannot be merged");
@@ -36,10 +44,47 @@ fn replacement_rejects_merges_and_guards() {
     check_rewrite(
         GUARD,
         doc! {"q": {"_id": 1}, "u": {"a": 1}, "upsert": true},
-        doc! {"q": {"_id": 1, "m.v": bson::Bson::Null}, "u": {"a": 1, "m": {"v": 1}}, "upsert": true},
+        doc! {"q": {"_id": 1, "m.v": bson::Bson::Null}, "u": {"a": 1, "m": {"v": 1}}, "upsert": false},
     );
-    check_rejected(GUARD, doc! {"q": {"_id": 1}, "u": {"m": {"v": "x"}}}, "no whole number");
+    check_rewrite(
+        GUARD,
+        doc! {"q": {"_id": 1}, "u": {"m": {"v": "x"}}},
+        doc! {"q": {"_id": 1, "m.v": "x"}, "u": {"m": {"v": "x"}}},
+    );
     check_rejected(GUARD, doc! {"q": {"_id": 1}, "u": {"m": 3}}, "cannot be reached");
+}
+
+#[test]
+fn updates_by_operators_count_the_version_up() {
+    const REJECT: &str = "replacement: { guard: v }";
+    const GUARD: &str = "replacement: { unguarded: guard, guard: v }";
+    let by = |q: Bson, u: Bson| doc! {"q": q, "u": u};
+    let id = || doc! {"_id": 1};
+    for rule in [REJECT, GUARD] {
+        check_rewrite(rule, by(id(), doc! {"$set": {"a": 1}}), by(id(), doc! {"$set": {"a": 1}, "$inc": {"v": 1}}));
+        check_rewrite(rule, by(id(), doc! {"$inc": {"a": 1}}), by(id(), doc! {"$inc": {"a": 1, "v": 1}}));
+        let both = doc! {"$setOnInsert": {"v": 0}, "$push": {"a": 1}};
+        check_rewrite(rule, by(id(), both), by(id(), doc! {"$push": {"a": 1}, "$inc": {"v": 1}}));
+        // Mongoose and MikroORM count by themselves.
+        check_unchanged(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1}, "$inc": {"v": 1}}));
+        check_unchanged(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
+        check_rewrite(
+            rule,
+            by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 3}}),
+            by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}),
+        );
+        check_rejected(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"v": 2}}), "sets the version 'v' back");
+        check_rejected(rule, by(id(), doc! {"$unset": {"v": 1}}), "sets the version 'v' back");
+        check_rejected(rule, by(id(), doc! {"$inc": {"v": -1}}), "sets the version 'v' back");
+        check_rejected(rule, by(id(), doc! {"$min": {"v": 1}}), "by other means");
+    }
+    // What all ODMs send that write all their fields: the version that they read.
+    let save = by(id(), doc! {"$set": {"a": 1, "v": 3}});
+    check_rewrite(GUARD, save.clone(), by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
+    check_rewrite(REJECT, save, by(doc! {"_id": 1, "v": {"$not": {"$gte": 3}}}, doc! {"$set": {"a": 1, "v": 3}}));
+    let django = doc! {"q": {"_id": 1}, "u": [{"$set": {"a": {"$literal": 1}, "v": {"$literal": 3}}}], "multi": true};
+    check_rewrite(GUARD, django, doc! {"q": {"_id": 1, "v": 3}, "u": {"$set": {"a": 1, "v": 4}}, "multi": true});
+    check_unchanged("replacement: { guard: v, count_updates: false }", by(id(), doc! {"$set": {"a": 1}}));
 }
 
 #[test]
@@ -129,23 +174,31 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
     check_rewrite(
         STOCK,
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$lte": 995}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
     check_rewrite(
         "bounds: { field: a.n, min: 0 }",
         doc! {"q": {"_id": 1}, "u": {"$inc": {"a.n": -0.5}}},
         doc! {"q": {"_id": 1, "$expr": {"$and": [
-            {"$isNumber": "$a.n"}, {"$gte": [{"$add": ["$a.n", -0.5]}, 0]},
+            {"$isNumber": {"$ifNull": ["$a.n", 0]}}, {"$gte": [{"$add": [{"$ifNull": ["$a.n", 0]}, -0.5]}, 0]},
         ]}}, "u": {"$inc": {"a.n": -0.5}}},
     );
-    // An upsert by _id either inserts in range or finds the document out of room.
+    // An upsert first looks for a document with room.
     check_rewrite(
         STOCK,
-        doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
-        doc! {"q": {"_id": 1, "n": {"$lte": 999}}, "u": {"$inc": {"n": 1}}, "upsert": true},
+        doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
+        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}}}, "u": {"$inc": {"n": 1}}, "upsert": false},
     );
+    for pinned in [
+        doc! {"n": 1000},
+        doc! {"n": {"$in": [1000]}},
+        doc! {"n": {"$all": [1000]}},
+        doc! {"$or": [{"n": 1000}]},
+        doc! {"$or": [{"n": 1000, "x": 1}, {"n": 1000}]},
+    ] {
+        check_rejected(STOCK, doc! {"q": pinned, "u": {"$inc": {"n": 1}}, "upsert": true}, "out of range");
+    }
     check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": {"$inc": {"n": -1}}, "upsert": true}, "out of range");
-    check_rejected(STOCK, doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}, "second document");
     for unchanged in [
         doc! {"$inc": {"n": 0}},
         doc! {"$set": {"n": 1000}},
@@ -154,6 +207,9 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
         doc! {"$min": {"n": 3}},
         doc! {"n": 5},
         doc! {"$set": {"m.n": -5}},
+        doc! {"$setOnInsert": {"n": -1}},
+        doc! {"$set": {"n": "1E+3".parse::<bson::Decimal128>().unwrap()}},
+        doc! {"$set": {"n": "-0".parse::<bson::Decimal128>().unwrap()}},
     ] {
         check_unchanged(STOCK, doc! {"q": {"_id": 1}, "u": unchanged});
     }
@@ -163,8 +219,8 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
         doc! {"$set": {"n": 1000.5}},
         doc! {"$set": {"n": "5"}},
         doc! {"n": 1001},
-        doc! {"$setOnInsert": {"n": -1}},
         doc! {"$max": {"n": 2000}},
+        doc! {"$set": {"n": f64::INFINITY}},
     ] {
         check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "must be a number from 0 to 1000");
     }
@@ -178,6 +234,11 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
         "bounds: { field: n, min: 0, unguarded: reject }",
         doc! {"q": {}, "u": {"$inc": {"n": -1}}},
         "without the condition",
+    );
+    check_rewrite(
+        "bounds: { field: n, min: 0, unguarded: reject }",
+        doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": -1}}},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$gte": 1}}]}, "u": {"$inc": {"n": -1}}},
     );
 }
 

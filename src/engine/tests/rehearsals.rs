@@ -55,7 +55,7 @@ fn every_road_comes_to_an_end() {
         (
             GUARD,
             "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {v: 1}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}])",
-            "db.c.replaceOne({v: 1}, {v: 2}); db.c.updateOne({}, {$set: {a: 1}})",
+            "db.c.replaceOne({v: 1}, {v: 2}); db.c.updateOne({}, {$set: {a: 1}, $inc: {v: 1}})",
         ),
         (
             NUMBERS,
@@ -93,7 +93,10 @@ fn what_was_guessed_is_told() {
         };
         needs.iter().map(name).collect::<Vec<_>>().join(", ")
     };
-    assert_eq!(needs("replacement: {}\nexcept: { users: [admin.root] }", "db.c.replaceOne({}, {a: 1})"), "users");
+    assert_eq!(
+        needs("replacement: {}\nexcept: { users: [admin.root] }", "db.c.replaceOne({}, {a: 1})"),
+        "users, db.c.find({}, {_id: 1}).limit(1)"
+    );
     assert_eq!(needs("sequence: { field: no, counter: k }", "db.c.insertMany([{}, {}])"), "2 numbers of k");
     assert_eq!(needs("sequence: { field: no, strategy: optimistic }", "db.c.insertOne({})"), "the largest no");
     let looks = needs("tree: {}", "db.c.insertOne({_id: 1, parent: 2})");

@@ -85,7 +85,7 @@ fn what_needs_no_look_is_decided_at_once() {
         (doc! {"q": {"_id": 1}, "u": {"$set": {"parent": "a,b"}}}, "nothing that a node can have"),
         (doc! {"q": {"_id": 1}, "u": {"$set": {"parent": 0.5}}}, "nothing that a node can have"),
         (doc! {"q": {"_id": 1}, "u": {"$set": {"path": 7}}}, "of type int"),
-        (doc! {"q": {"_id": 1}, "u": [{"$set": {"parent": "a"}}]}, "aggregation pipeline"),
+        (doc! {"q": {"_id": 1}, "u": [{"$set": {"parent": "$a"}}]}, "aggregation pipeline"),
         (doc! {"q": {"name": 1}, "u": {"$set": {"x": 1}}, "upsert": true}, "told beforehand"),
         (doc! {"q": {"_id": "a,b"}, "u": {"$set": {"x": 1}}, "upsert": true}, "cannot stand in paths"),
         (doc! {"q": {"_id": 1}, "u": {"parent": 2}, "collation": {"locale": "de"}}, "collation"),

@@ -7,7 +7,7 @@ use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Value};
 ///
 /// A dotted path, or a document as a value, is not the same: a pipeline sets the fields inside it, through arrays and over
 /// scalars too, where `$set` replaces the field or fails (MongoDB manual, "$addFields", "Overwriting an existing field").
-pub fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> {
+pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> {
     let mut writes: Vec<(&'a [u8], Option<Value<'a>>)> = Vec::new();
     for stage in stages.values() {
         let stage = stage.as_document()?;

@@ -1,0 +1,273 @@
+//! Versions beside replacements: updates by operators and pipelines count them up, and none sets them back.
+
+use std::cmp::Ordering;
+
+use super::{Conflict, NONE, Replacement, Unguarded, next_version};
+use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
+use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer};
+use crate::effect::{Change, change, equality, touched};
+use crate::patterns::number::compare;
+use crate::patterns::{Rejection, Rewrite, Verdict};
+
+impl Replacement {
+    /// An update by operators. One that sets the version to a number is the save of an application that writes all its
+    /// fields (TypeORM, Beanie), and that number is what it read.
+    pub(super) fn operators<'a>(
+        &self,
+        statement: &Statement<'a>,
+        update: &Update<'a>,
+        operators: Document<'_>,
+        guard: &Path,
+    ) -> Result<Verdict<'a>, Rejection> {
+        let pinned = equality(update.filter.as_document(), guard.as_str());
+        match change(&statement.operation, guard) {
+            Change::Untouched => Ok(Verdict::Forward),
+            // The application counts by itself.
+            Change::Incremented(amount) if amount.as_integer().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
+            Change::Set(version) => self.set(update, operators, guard, version, pinned),
+            Change::Removed | Change::Incremented(_) => Err(set_back(guard)),
+            Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unguardable(
+                format!("it changes the version '{guard}' by other means than $set and $inc"),
+                format!("Leave '{guard}' out, or set it to the version that you read."),
+            )),
+        }
+    }
+
+    fn set<'a>(
+        &self,
+        update: &Update<'a>,
+        operators: Document<'_>,
+        guard: &Path,
+        version: Value<'_>,
+        pinned: Option<Value<'_>>,
+    ) -> Result<Verdict<'a>, Rejection> {
+        let Some(next) = next_version(version) else { return Ok(Verdict::Forward) };
+        match pinned {
+            Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
+            Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(guard)),
+            Some(pinned) if compare(version, pinned) != Some(Ordering::Equal) => Err(set_back(guard)),
+            Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, guard, &next)))),
+            None if self.unguarded == Unguarded::Guard => {
+                Ok(self.conditional(with_version(update, operators, guard, &next), guard, version))
+            }
+            None => {
+                let mut update = update.clone();
+                update.conditions.push(CowDocument::build(|w| {
+                    w.nested(guard.as_str(), |w| w.nested("$not", |w| w.value("$gte", version)));
+                }));
+                let checks_match = self.conflict == Conflict::Error;
+                Ok(Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match }))
+            }
+        }
+    }
+}
+
+/// The operators with another version in their `$set`.
+fn with_version<'a>(update: &Update<'a>, operators: Document<'_>, guard: &Path, version: &OwnedValue) -> Update<'a> {
+    let operators = CowDocument::build(|w| {
+        for operator in operators.elements() {
+            match operator.value.as_document().filter(|_| operator.key == b"$set") {
+                Some(fields) => w.nested("$set", |w| {
+                    for field in fields.elements() {
+                        if field.key == guard.as_str().as_bytes() {
+                            w.value(field.key, version.as_value());
+                        } else {
+                            w.element(field);
+                        }
+                    }
+                }),
+                None => w.element(operator),
+            }
+        }
+    });
+    Update { modification: Modification::Operators(operators), ..update.clone() }
+}
+
+/// Whether a version comes after the other: null comes before all numbers.
+pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
+    match (version.kind, other.kind) {
+        (Kind::Null, _) => false,
+        (_, Kind::Null) => true,
+        _ => compare(version, other) == Some(Ordering::Greater),
+    }
+}
+
+fn set_back(guard: &Path) -> Rejection {
+    Rejection::new(
+        format!("it sets the version '{guard}' back, or removes it"),
+        format!("Leave '{guard}' out; it is counted up by itself."),
+    )
+}
+
+/// The verdict on a client's pipeline that cannot pass: one that may replace the whole document, or writes the version.
+pub(super) fn pipeline<'a>(stages: Document<'_>, guard: Option<&Path>) -> Option<Verdict<'a>> {
+    let stages = || stages.values().filter_map(Value::as_document).filter_map(Document::first);
+    if stages().any(|stage| replaces(&stage)) {
+        return Some(Verdict::unguardable(
+            "it is an aggregation pipeline that can replace the whole document",
+            "Use $set and $unset, as stages or as update operators.",
+        ));
+    }
+    let guard = guard?;
+    let writes = |stage: Element<'_>| match stage.value.as_document() {
+        Some(fields) => fields.elements().any(|field| guard.overlaps(field.key)),
+        None => names(stage.value).any(|name| guard.overlaps(name)),
+    };
+    stages().any(writes).then(|| {
+        Verdict::unguardable(
+            format!("it changes the version '{guard}' in an aggregation pipeline"),
+            format!("Leave '{guard}' out, or set it with $set to the version that you read."),
+        )
+    })
+}
+
+/// Whether a stage can remove fields that it does not name.
+fn replaces(stage: &Element<'_>) -> bool {
+    match stage.key {
+        b"$set" | b"$addFields" | b"$unset" => false,
+        b"$project" => {
+            let fields = stage.value.as_document().unwrap_or(Document::EMPTY);
+            !fields.values().all(|value| value.as_flag() == Some(false))
+        }
+        _ => true,
+    }
+}
+
+/// The names that an `$unset` stage takes.
+fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
+    let listed = value.as_array().unwrap_or(Document::EMPTY).values();
+    value.as_string_bytes().into_iter().chain(listed.filter_map(Value::as_string_bytes))
+}
+
+/// The update with its version counted up, unless it does that itself.
+pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
+    let modification = match &update.modification {
+        Modification::Replacement(_) => return Verdict::Forward,
+        Modification::Operators(operators) => with_increment(operators.as_document(), guard),
+        Modification::Pipeline(pipeline) => match &pipeline.meaning {
+            Modification::Operators(operators) if is_counted(operators.as_document(), guard) => {
+                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), guard)
+            }
+            _ => None,
+        },
+        Modification::ClientPipeline(stages) => {
+            let stages = stages.values().filter_map(Value::as_document).map(CowDocument::from).collect();
+            with_stage(stages, update.modification.clone(), guard)
+        }
+    };
+    match modification {
+        Some(modification) => Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })),
+        None => Verdict::Forward,
+    }
+}
+
+/// Whether docward is to count these operators: they change something, and not the version.
+fn is_counted(operators: Document<'_>, guard: &Path) -> bool {
+    let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
+    written.peek().is_some() && !written.any(|(_, path, _)| guard.overlaps(path))
+}
+
+/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert.
+fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modification<'a>> {
+    if !is_counted(operators, guard) {
+        return None;
+    }
+    let version = guard.as_str();
+    let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
+    Some(Modification::Operators(CowDocument::build(|w| {
+        for operator in operators.elements() {
+            match (operator.key, operator.value.as_document()) {
+                (b"$inc", Some(fields)) => w.nested("$inc", |w| {
+                    w.elements(fields);
+                    w.int32(version, 1);
+                }),
+                (b"$setOnInsert", Some(fields)) => {
+                    let kept = || fields.elements().filter(|field| !guard.overlaps(field.key));
+                    if kept().next().is_some() {
+                        w.nested("$setOnInsert", |w| kept().for_each(|field| w.element(field)));
+                    }
+                }
+                _ => w.element(operator),
+            }
+        }
+        if !has_inc {
+            w.nested("$inc", |w| w.int32(version, 1));
+        }
+    })))
+}
+
+/// A last stage that counts the version up, if it is a number or missing.
+fn with_stage<'a>(
+    mut stages: Vec<CowDocument<'a>>,
+    meaning: Modification<'a>,
+    guard: &Path,
+) -> Option<Modification<'a>> {
+    let reference = format!("${guard}");
+    let is = |w: &mut Writer<'_>, operator: &str| w.string(operator, &reference);
+    stages.push(CowDocument::build(|w| {
+        w.nested("$set", |w| {
+            w.nested(guard.as_str(), |w| {
+                w.array("$cond", |a| {
+                    a.nested(|w| is(w, "$isNumber"));
+                    a.nested(|w| {
+                        w.array("$add", |a| {
+                            a.string(&reference);
+                            a.int32(1);
+                        });
+                    });
+                    a.nested(|w| {
+                        w.array("$ifNull", |a| {
+                            a.string(&reference);
+                            a.int32(1);
+                        });
+                    });
+                });
+            });
+        });
+    }));
+    Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning })))
+}
+
+/// What to say of a stored document that has another version than the statement's condition wants; `None` if its version is
+/// not what the statement failed by.
+pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) -> Option<Rejection> {
+    let wanted = update.conditions.iter().find_map(|condition| condition.as_document().get(guard.as_str()))?;
+    let found = match guard.lookup(stored) {
+        Lookup::Found(version) => version,
+        Lookup::Missing | Lookup::Blocked(_) => NONE,
+    };
+    let limit = wanted.as_document().and_then(|condition| condition.get("$not")?.as_document()?.get("$gte"));
+    let (sent, is_kept) = match limit {
+        Some(limit) => (limit, is_above(limit, found)),
+        None => (wanted, same(found, wanted)),
+    };
+    if is_kept {
+        return None;
+    }
+    Some(Rejection {
+        code: code::WRITE_CONFLICT,
+        reason: format!(
+            "the stored document has {}, the one you sent has {}",
+            described(guard, found),
+            if sent.kind == Kind::Null { "none".to_owned() } else { text(sent) }
+        ),
+        hint: "Read the document again, repeat the change on what you find, and send that.".to_owned(),
+    })
+}
+
+fn same(one: Value<'_>, other: Value<'_>) -> bool {
+    one == other || compare(one, other) == Some(Ordering::Equal)
+}
+
+fn described(guard: &Path, version: Value<'_>) -> String {
+    if version.kind == Kind::Null { format!("no '{guard}'") } else { format!("'{guard}' {}", text(version)) }
+}
+
+/// A version as people write it.
+fn text(version: Value<'_>) -> String {
+    match (version.as_integer(), version.as_str()) {
+        (Some(number), _) => number.to_string(),
+        (None, Some(text)) => format!("{text:?}"),
+        (None, None) => format!("one of type {}", version.kind.name()),
+    }
+}
