@@ -154,7 +154,14 @@ impl<'s> Inserted<'s> {
         pins.sort_by(|one, other| one.path.cmp(other.path));
         for pin in pins {
             // Where two pins meet the server fails, or has found them to be one.
-            let parts: Vec<&[u8]> = pin.path.split(|byte| *byte == b'.').collect();
+            let mut parts: Vec<&[u8]> = pin.path.split(|byte| *byte == b'.').collect();
+            if !pin.certain {
+                // Then the documents around it may be missing, too.
+                let known = (1..parts.len())
+                    .take_while(|depth| inserted.root.reach(parts.get(..*depth).unwrap_or_default(), false).is_some());
+                let known = known.count();
+                parts.truncate(known + 1);
+            }
             if let Some(node) = inserted.root.reach(&parts, true) {
                 match (&*node, Node::of(pin)) {
                     (Node::Some(None), new) => *node = new,
@@ -413,7 +420,8 @@ fn zero_like<'s>(factor: Value<'_>) -> Node<'s> {
     match factor.kind {
         Kind::Int32 => Node::Owned(OwnedValue::int32(0)),
         Kind::Int64 => Node::Owned(OwnedValue::int64(0)),
-        Kind::Double => Node::Owned(OwnedValue::double(0.0)),
+        // It may be -0 or NaN.
+        Kind::Double => Node::Owned(OwnedValue::double(0.0 * factor.as_f64().unwrap_or_default())),
         kind => Node::Some(Some(kind)),
     }
 }
