@@ -223,6 +223,11 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Whether the client sent it as an upsert, whatever rules made of it.
+    pub fn came_as_upsert(&self) -> bool {
+        self.source_upserts
+    }
+
     pub fn is_upsert(&self) -> bool {
         matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
     }

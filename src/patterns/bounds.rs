@@ -107,8 +107,9 @@ impl Judge for Bounds {
     }
 
     /// The stored number leaves no room; unless another condition was in the way.
-    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
-        let Change::Incremented(amount) = change(&statement.operation, &self.field.value) else {
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let (Change::Incremented(amount), Some(stored)) = (change(&statement.operation, &self.field.value), stored)
+        else {
             return Unmatched::Nothing;
         };
         if self.has_room(stored, amount) {

@@ -320,8 +320,8 @@ pub trait Judge {
         Vec::new()
     }
 
-    /// The statement with its conditions matched nothing, while the client's filter matches `stored`.
-    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+    /// The statement with its conditions matched nothing, while the client's filter matches `stored`; or nothing either.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let _ = (statement, stored);
         Unmatched::Nothing
     }

@@ -123,11 +123,16 @@ impl Judge for Replacement {
         self.guard.iter().map(Path::as_str).collect()
     }
 
-    fn unmatched(&self, statement: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let (Operation::Update(update), Some(guard)) = (&statement.operation, &self.guard) else {
             return Unmatched::Nothing;
         };
-        versions::conflict(update, guard, stored).map_or(Unmatched::Nothing, Unmatched::Reject)
+        let conflict = match stored {
+            Some(stored) => versions::conflict(update, guard, stored),
+            // The client asked for an upsert, and would take n: 0 for done.
+            None => (statement.came_as_upsert() && !update.upsert).then(|| versions::deleted(guard)),
+        };
+        conflict.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
 

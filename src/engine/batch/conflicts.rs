@@ -100,8 +100,8 @@ impl<'f> BatchJob<'f> {
                 Flow::Continue(())
             }
             // Nothing matches the filter, yet its key is taken: the server's own error.
-            (None, Stage::Whole | Stage::Insert) => self.as_answered(run, unmatched),
-            (Some(stored), _) => match self.objection(&run, *stored) {
+            (None, Stage::Insert) => self.as_answered(run, unmatched),
+            (stored, _) => match self.objection(&run, stored.copied()) {
                 Some(refused) => {
                     self.refuse_unmatched(&run, refused, observations);
                     Flow::Continue(())
@@ -133,9 +133,9 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The first rule that has something against n: 0.
-    fn objection(&self, run: &Run, stored: Document<'_>) -> Option<Refused<'f>> {
+    fn objection(&self, run: &Run, stored: Option<Document<'_>>) -> Option<Refused<'f>> {
         let judged = self.judged.get(*run.statements.first()?)?;
-        if let Some(refused) = &judged.only_new {
+        if let Some(refused) = judged.only_new.as_ref().filter(|_| stored.is_some()) {
             return Some(refused.clone());
         }
         judged.unmatched.iter().find_map(|rule: &&'f Rule| match rule.pattern.unmatched(&judged.statement, stored) {

@@ -47,7 +47,8 @@ impl Replacement {
             Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(guard)),
             Some(pinned) if compare(version, pinned) != Some(Ordering::Equal) => Err(set_back(guard)),
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, guard, &next)))),
-            None if self.unguarded == Unguarded::Guard => {
+            // Null stands for no version: it was read without.
+            None if self.unguarded == Unguarded::Guard || version.kind == Kind::Null => {
                 Ok(self.conditional(with_version(update, operators, guard, &next), guard, version))
             }
             None => {
@@ -244,15 +245,34 @@ pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) 
     if is_kept {
         return None;
     }
-    Some(Rejection {
-        code: code::WRITE_CONFLICT,
-        reason: format!(
-            "the stored document has {}, the one you sent has {}",
-            described(guard, found),
-            if sent.kind == Kind::Null { "none".to_owned() } else { text(sent) }
+    let stored = described(guard, found);
+    let (reason, hint) = match limit {
+        Some(limit) => (
+            format!("it sets '{guard}' to {}, and the stored document has {stored}: versions only go up", text(limit)),
+            format!(
+                "Leave '{guard}' out, or put the one you read into the filter. (For the DBA: `unguarded: guard` takes it \
+                 for the version that was read.)"
+            ),
         ),
-        hint: "Read the document again, repeat the change on what you find, and send that.".to_owned(),
-    })
+        None => (
+            format!("the stored document has {stored}, the one you sent has {}", sent_version(sent)),
+            "Read the document again, repeat the change on what you find, and send that.".to_owned(),
+        ),
+    };
+    Some(Rejection { code: code::WRITE_CONFLICT, reason, hint })
+}
+
+fn sent_version(version: Value<'_>) -> String {
+    if version.kind == Kind::Null { "none".to_owned() } else { text(version) }
+}
+
+/// A save of what was read before, whose document is not there any more.
+pub(super) fn deleted(guard: &Path) -> Rejection {
+    Rejection {
+        code: code::WRITE_CONFLICT,
+        reason: format!("the document was deleted since it was read with its '{guard}'"),
+        hint: format!("Leave '{guard}' out to insert it as a new document."),
+    }
 }
 
 fn same(one: Value<'_>, other: Value<'_>) -> bool {
