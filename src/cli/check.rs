@@ -15,6 +15,7 @@ use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
 use super::{Format, values};
+use crate::engine::impossible;
 use crate::patterns::RuleSet;
 use crate::proxy::ListenerTls;
 use crate::rules::{Diagnostic, Report};
@@ -96,6 +97,7 @@ impl Findings {
         match RuleSet::load(paths) {
             Ok(rules) => {
                 self.reports.push(rules.warnings().clone());
+                self.reports.push(Report::new(impossible(&rules), rules.sources().clone()));
                 Some(rules)
             }
             Err(report) => {

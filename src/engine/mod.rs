@@ -7,6 +7,7 @@
 mod allocation;
 mod authentication;
 mod batch;
+mod composition;
 pub mod coverage;
 mod explain;
 pub mod handshake;
@@ -29,6 +30,7 @@ mod triage;
 use serde::{Deserialize, Serialize};
 
 pub use authentication::{read_users, users_question};
+pub use composition::impossible;
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
 pub use queries::{Admission, Entrance, Refusal};

@@ -19,7 +19,7 @@ use super::{
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
 use crate::effect::{Change, Held, change, inserted};
-use crate::rules::{Claim, Code, Laxity, Located, MapReader};
+use crate::rules::{Claim, Code, Located, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -72,11 +72,6 @@ impl Judge for Bounds {
 
     fn rewriting(&self) -> &'static str {
         "the condition that keeps the number in range goes into the filter"
-    }
-
-    fn laxities(&self) -> Vec<Laxity> {
-        let silence = Laxity { what: "reports no change that finds no room", setting: "on_no_room" };
-        if self.on_no_room == OnNoRoom::Ignore { vec![silence] } else { Vec::new() }
     }
 
     fn claims(&self) -> Vec<Claim> {

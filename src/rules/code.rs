@@ -97,6 +97,8 @@ codes! {
     MissingUniqueIndex = "R0031",
     /// A field that a rule searches by has no index.
     MissingIndex = "R0032",
+    /// Two rules that can never go together: what one puts into documents breaks the other.
+    Incompatible = "R0033",
 }
 
 #[cfg(test)]

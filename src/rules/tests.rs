@@ -61,8 +61,8 @@ fn diagnostics_read_as_the_table_says() {
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
     // Those need a deployment, see `tests/desk_upstream.rs`.
     codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex]);
-    // Only real patterns have settings that conflict.
-    codes.insert(Code::ConflictingSettings);
+    // Only real patterns have settings that conflict, or break each other.
+    codes.extend([Code::ConflictingSettings, Code::Incompatible]);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
