@@ -69,11 +69,11 @@ async fn prepared(scene: &Scene) -> Views {
 
 fn applied_once() -> Vec<Document> {
     vec![
-        doc! { "_id": 1, "n": 1 },
+        doc! { "_id": 1, "n": 1, "version": 1 },
         doc! { "_id": 2, "a": 1, "version": 8 },
         doc! { "_id": 3, "version": 8 },
         doc! { "_id": 4, "a": 1, "version": 1 },
-        doc! { "_id": 5, "n": 1 },
+        doc! { "_id": 5, "n": 1, "version": 1 },
     ]
 }
 
