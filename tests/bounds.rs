@@ -154,9 +154,8 @@ async fn a_missing_field_counts_as_zero() {
 async fn fractions_are_added_as_the_server_adds_them_also_by_upserts() {
     let views = views().await;
     let stock: Collection<Document> = views.collection("stock");
-    let add = async |amount: &Bson| {
-        stock.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": amount } }).upsert(true).await
-    };
+    let add =
+        async |amount: &Bson| stock.update_one(doc! { "_id": 1 }, doc! { "$inc": { "n": amount } }).upsert(true).await;
     assert_eq!(add(&decimal("0.5")).await.unwrap().upserted_id, Some(Bson::Int32(1)));
     assert_no_room(add(&Bson::Double(9.75)).await, "9.75");
     assert_no_room(add(&decimal("9.5000000000000000000000000000001")).await, "a little too much");
@@ -233,9 +232,7 @@ async fn an_upsert_by_another_field_inserts_no_second_document() {
     let views = views().await;
     let stock: Collection<Document> = views.collection("stock");
     views.store("stock", [doc! { "_id": 1, "sku": "x", "n": 10 }]).await;
-    let add = async |sku: &str| {
-        stock.update_one(doc! { "sku": sku }, doc! { "$inc": { "n": 1 } }).upsert(true).await
-    };
+    let add = async |sku: &str| stock.update_one(doc! { "sku": sku }, doc! { "$inc": { "n": 1 } }).upsert(true).await;
     assert_no_room(add("x").await, "a full one");
     assert!(add("y").await.unwrap().upserted_id.is_some());
     assert_eq!(add("y").await.unwrap().matched_count, 1);
@@ -342,7 +339,9 @@ async fn concurrent_writers_never_leave_the_range() {
                 match (writer + round) % 4 {
                     0 => drop(stock.update_one(filter, doc! { "$inc": { "n": 4 } }).upsert(true).await.unwrap()),
                     1 => drop(stock.update_one(filter, doc! { "$inc": { "n": -3 } }).await.unwrap()),
-                    2 => drop(stock.find_one_and_update(filter, doc! { "$inc": { "n": 2.5 } }).upsert(true).await.unwrap()),
+                    2 => drop(
+                        stock.find_one_and_update(filter, doc! { "$inc": { "n": 2.5 } }).upsert(true).await.unwrap(),
+                    ),
                     _ if round % 5 == 0 => drop(stock.delete_one(filter).await.unwrap()),
                     _ => drop(stock.update_one(filter, doc! { "$inc": { "n": -0.5 } }).await.unwrap()),
                 }

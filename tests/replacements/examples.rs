@@ -123,7 +123,8 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
         (Bson::Int64(3), Bson::Int64(4)),
         (Bson::Double(3.0), Bson::Double(4.0)),
         (Bson::Int32(i32::MAX), Bson::Int64(1 << 31)),
-        (Bson::Null, Bson::Int32(1)),
+        (Bson::Int32(-9), Bson::Int32(-7)),
+        (Bson::Null, Bson::Int32(-7)),
     ];
     for (id, (version, next)) in versions.into_iter().enumerate() {
         let id = id as i32;
@@ -142,14 +143,10 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
             }
         }
     }
-    for (id, compared) in [
-        Bson::from("3"),
-        Bson::from(1.5),
-        Bson::from(i64::MAX),
-        Bson::from(Decimal128::from_bytes([0; 16])),
-    ]
-    .into_iter()
-    .enumerate()
+    for (id, compared) in
+        [Bson::from("3"), Bson::from(1.5), Bson::from(i64::MAX), Bson::from(Decimal128::from_bytes([0; 16]))]
+            .into_iter()
+            .enumerate()
     {
         let id = 10 + id as i32;
         views.store("versioned", [doc! { "_id": id, "version": &compared }]).await;

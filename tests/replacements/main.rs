@@ -36,6 +36,7 @@ rules:
   - { name: guarding, namespace: "*.guarding", replacement: { unguarded: guard, guard: version } }
   - { name: ignoring, namespace: "*.ignoring", replacement: { unguarded: guard, guard: version, conflict: ignore } }
   - { name: revisions, namespace: "*.revisions", replacement: { guard: revision, count_updates: false } }
+  - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
   - { name: lenient, namespace: "*.lenient", unguardable: allow, replacement: {} }
   - { name: shadowed, namespace: "*.shadowed", mode: shadow, replacement: {} }
   - { name: disabled, namespace: "*.disabled", mode: disabled, replacement: {} }

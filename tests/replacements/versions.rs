@@ -193,7 +193,10 @@ async fn a_first_save_by_upsert_inserts_where_replacing_is_rejected() {
         let error = strict.replace_one(doc! { "_id": id }, doc! { "b": 1 }).upsert(true).await.unwrap_err();
         assert_eq!(code(&error), 121, "{collection}");
         let by_key = doc! { "kind": "new" };
-        assert_eq!(strict.find_one_and_replace(by_key.clone(), doc! { "kind": "new" }).upsert(true).await.unwrap(), None);
+        assert_eq!(
+            strict.find_one_and_replace(by_key.clone(), doc! { "kind": "new" }).upsert(true).await.unwrap(),
+            None
+        );
         let error = strict.find_one_and_replace(by_key, doc! { "kind": "new", "b": 1 }).upsert(true).await.unwrap_err();
         assert_eq!(code(&error), 121, "{collection}");
         let stored = views.stored(collection).await;
@@ -341,7 +344,8 @@ async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
         for upsert in [false, true] {
             let replaced = ignoring.replace_one(filter.clone(), &stale).upsert(upsert).session(&mut session).await;
             assert_nothing_found(replaced, "replaceOne");
-            let found = ignoring.find_one_and_replace(filter.clone(), &stale).upsert(upsert).session(&mut session).await;
+            let found =
+                ignoring.find_one_and_replace(filter.clone(), &stale).upsert(upsert).session(&mut session).await;
             assert_eq!(found.unwrap(), None);
         }
     }
