@@ -97,10 +97,10 @@ impl Setting {
         (reply, self.sent().split_off(before))
     }
 
-    /// What went up, but for what the decision log asks once: who is logged in.
+    /// What went up, but for what docward asks by itself: who is logged in, and what a filter matches.
     fn sent(&self) -> Vec<Message> {
-        let sent = self.peer.requests();
-        sent.iter().map(Message::parse).filter(|message| !message.body().contains_key("connectionStatus")).collect()
+        let own = |message: &Message| ["connectionStatus", "find"].iter().any(|name| message.body().contains_key(name));
+        self.peer.requests().iter().map(Message::parse).filter(|message| !own(message)).collect()
     }
 }
 

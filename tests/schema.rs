@@ -18,7 +18,10 @@ static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::validator_f
 /// Every pattern with every setting it has.
 fn patterns() -> Vec<(&'static str, Value)> {
     vec![
-        ("replacement", json!({ "unguarded": "guard", "guard": "meta.version", "conflict": "ignore" })),
+        (
+            "replacement",
+            json!({ "unguarded": "guard", "guard": "meta.version", "conflict": "ignore", "count_updates": false }),
+        ),
         (
             "timestamps",
             json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "stamps", "per": "field",
@@ -29,7 +32,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
             json!({ "field": "_id", "counter": "c", "collection": "x.counters", "start": "after_max", "block": 5,
                 "strategy": "counter", "on_upsert": true, "replace_generated": true }),
         ),
-        ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject" })),
+        ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject", "on_no_room": "error" })),
         ("together", json!(["a", "b.c"])),
         ("queue", json!({ "locked": "l", "since": "s", "attempts": "n", "lease": "90s", "max_attempts": 3 })),
         ("bucket", json!({ "array": "m", "count": "n", "limit": 100, "opened": "t" })),
@@ -187,6 +190,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
     }
     for (pattern, settings) in [
         ("replacement", json!({ "unguarded": "guard" })),
+        ("replacement", json!({ "count_updates": false })),
         ("replacement", json!({ "guard": "a..b" })),
         ("replacement", json!({ "guard": "a.0" })),
         ("replacement", json!({ "guard": "$a" })),

@@ -225,9 +225,10 @@ impl<'f> BatchJob<'f> {
             if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
             }
-            let stage = match self.judged.get(index) {
-                Some(judged) if judged.only_new.is_some() => Stage::Look,
-                _ if self.is_conditional_upsert(index) => Stage::Update,
+            let stage = match self.is_conditional_upsert(index) {
+                // The server may have recorded it: a driver sends a write again when its reply was lost.
+                true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
+                _ if self.is_only_new(index) => Stage::Look,
                 _ => Stage::Whole,
             };
             runs.push_back(Run { stage, ..Run::of(vec![index]) });
@@ -373,6 +374,10 @@ impl<'f> BatchJob<'f> {
             && self.retry_of(&run, &[(0, error)]).is_some()
         {
             self.repeat(run.statements, run.attempts + 1);
+            return Flow::Continue(());
+        }
+        if error.is_some_and(|error| run.stage == Stage::Update && conflicts::has_inserted(error)) {
+            self.go_on(Run { stage: Stage::Insert, ..run });
             return Flow::Continue(());
         }
         Flow::Break(match self.look(&run, reply, error, frame) {

@@ -112,6 +112,11 @@ impl<'f> Plan<'f> {
         matches!(&self.state, State::Writing(job) if job.looks())
     }
 
+    /// Whether it waits for what the server has recorded of a write that was sent before.
+    pub(super) fn asks_for_record(&self) -> bool {
+        matches!(&self.state, State::Writing(job) if job.asks_for_record())
+    }
+
     /// Goes on. `session` learns who the users are.
     pub fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
         match (std::mem::replace(&mut self.state, State::Done), input) {

@@ -75,6 +75,10 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
                 let found = rehearsing.found(&message);
                 plan.next(Input::Reply(&found), session)
             }
+            // Nothing was sent before.
+            Step::Exchange(_) if plan.asks_for_record() => {
+                plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), session)
+            }
             Step::Exchange(message) => match rehearsing.exchange(&message) {
                 Some(reply) => plan.next(Input::Reply(&reply), session),
                 None => return rehearsing.end(Outcome::Undecided, observations),

@@ -127,12 +127,14 @@ fn good_settings_load() {
     for pattern in [
         "replacement: {}",
         "replacement: { unguarded: guard, guard: meta.version, conflict: ignore }",
+        "replacement: { guard: version, count_updates: false }",
         "timestamps: { source: at }",
         "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, missing: pass }",
         "timestamps: { source: $clock, fields: all, store: stamps, hide: true }",
         "sequence: { field: no, counter: no, start: after_max, block: 100, collection: other.counters }",
         "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
         "bounds: { field: a.n, min: 0.5 }",
+        "bounds: { field: n, max: 5, unguarded: reject, on_no_room: error }",
         "together: [a, b.c]",
         "queue: { lease: 90s }",
         "bucket: { array: m, count: n, limit: 100 }",
@@ -149,6 +151,8 @@ fn good_settings_load() {
 #[test]
 fn settings_that_make_no_sense_are_named() {
     check("replacement: { unguarded: guard }", &["R0025 `unguarded: guard` needs `guard`"]);
+    check("replacement: { count_updates: false }", &["R0025 `count_updates` needs `guard`"]);
+    check("replacement: { guard: v, count_updates: 1 }", &["R0011 "]);
     check("replacement: { guard: a..b }", &["R0013 `a..b` is no field path"]);
     check("replacement: { guard: a.0 }", &["R0013 `a.0` is no field path"]);
     check("timestamps: {}", &["R0010 `source` is missing"]);
@@ -162,6 +166,7 @@ fn settings_that_make_no_sense_are_named() {
     check("sequence: { field: no, counter: c, replace_generated: true }", &["R0025 `replace_generated` only means"]);
     check("bounds: { field: n }", &["R0010 `min` or `max` is missing"]);
     check("bounds: { field: n, min: 5, max: 4.5 }", &["R0025 `max` is less than `min`"]);
+    check("bounds: { field: n, min: 5, on_no_room: reject }", &["R0012 `on_no_room` cannot be `reject`"]);
     check("together: [a]", &["R0013 `together` takes a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a length of time"]);

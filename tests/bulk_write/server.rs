@@ -10,7 +10,7 @@ use super::support::scripted::{Peer, reply_to};
 pub(super) const STORED_VERSION: i32 = 1;
 
 /// An 8.0 server of one answer to each op: an insert inserts, an update matches, unless its filter asks for
-/// another version than the stored one or for `taken`, which is a duplicate key.
+/// another version than the stored one or for `taken`, which is a duplicate key. A find finds the stored document.
 pub(super) fn server(batch_size: usize) -> Peer {
     let mut rest: Vec<Document> = Vec::new();
     Peer::with_hello(hello(), move |request| {
@@ -31,6 +31,10 @@ pub(super) fn server(batch_size: usize) -> Peer {
                 let mut results = std::mem::take(&mut rest);
                 rest = results.split_off(results.len().min(batch_size));
                 doc! { "cursor": cursor(&rest, "nextBatch", results), "ok": 1.0 }
+            }
+            "find" => {
+                let stored = doc! { "_id": 1, "version": STORED_VERSION };
+                doc! { "cursor": { "id": 0i64, "ns": "shop.any", "firstBatch": [stored] }, "ok": 1.0 }
             }
             _ => doc! { "ok": 1.0 },
         };

@@ -1,6 +1,7 @@
 //! The pattern `replacement` before a real mongod, through the official driver. `race` shows what it is for;
 //! `examples` what each setting does to one statement; `batches`, `transactions` and `retries` that
-//! statements keep their places, ends and numbers; `roads` the other ways in and the ways around.
+//! statements keep their places, ends and numbers; `versions` what becomes of stored versions; `roads` the other ways in and
+//! the ways around.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -13,6 +14,7 @@ mod race;
 mod retries;
 mod roads;
 mod transactions;
+mod versions;
 
 use std::sync::OnceLock;
 
@@ -30,8 +32,11 @@ rules:
     replacement: { unguarded: reject }
   - { name: versioned, namespace: "*.versioned", replacement: { guard: version } }
   - { name: merging, namespace: "*.merging", replacement: { unguarded: merge } }
+  - { name: merging-versions, namespace: "*.merging_versions", replacement: { unguarded: merge, guard: version } }
   - { name: guarding, namespace: "*.guarding", replacement: { unguarded: guard, guard: version } }
   - { name: ignoring, namespace: "*.ignoring", replacement: { unguarded: guard, guard: version, conflict: ignore } }
+  - { name: revisions, namespace: "*.revisions", replacement: { guard: revision, count_updates: false } }
+  - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
   - { name: lenient, namespace: "*.lenient", unguardable: allow, replacement: {} }
   - { name: shadowed, namespace: "*.shadowed", mode: shadow, replacement: {} }
   - { name: disabled, namespace: "*.disabled", mode: disabled, replacement: {} }

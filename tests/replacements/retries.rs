@@ -69,11 +69,11 @@ async fn prepared(scene: &Scene) -> Views {
 
 fn applied_once() -> Vec<Document> {
     vec![
-        doc! { "_id": 1, "n": 1 },
+        doc! { "_id": 1, "n": 1, "version": 1 },
         doc! { "_id": 2, "a": 1, "version": 8 },
         doc! { "_id": 3, "version": 8 },
         doc! { "_id": 4, "a": 1, "version": 1 },
-        doc! { "_id": 5, "n": 1 },
+        doc! { "_id": 5, "n": 1, "version": 1 },
     ]
 }
 
@@ -106,6 +106,7 @@ async fn a_repeated_batch_applies_nothing_twice() {
     assert_eq!(views.stored("guarding").await, applied_once());
 
     // Numbers of the client's own are kept.
+    views.store("strict", [doc! { "_id": 1 }]).await;
     for repeated in [false, true] {
         let mut command = doc! { "update": "strict", "ordered": false, "stmtIds": [10, 20, 30], "updates": [
             { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } }, "upsert": true },
@@ -160,6 +161,48 @@ async fn a_write_concern_error_in_any_part_reaches_the_client() {
         let command = scene.numbered(batch(), true);
         assert_complete(&scene.send(views.through.name(), command).unwrap());
         assert_eq!(views.stored("guarding").await, applied_once());
+    }
+}
+
+/// An upsert under a rule becomes several commands. Sent again after its reply was lost, it is the insert that it was, and
+/// not the second one.
+#[tokio::test]
+async fn a_repeated_upsert_is_the_insert_that_it_was() {
+    let mut scene = Scene::new();
+    for collection in ["strict", "guarding", "bounded"] {
+        let views = Views::of(&scene.mongod, &scene.docward).await;
+        let modification = if collection == "bounded" {
+            doc! { "$inc": { "n": 1 } }
+        } else {
+            doc! { "n": 1 }
+        };
+        let update = |id: i32| {
+            doc! { "update": collection, "updates": [{ "q": { "_id": id }, "u": modification.clone(), "upsert": true }] }
+        };
+        let find_and_modify = |id: i32| {
+            doc! { "findAndModify": collection, "query": { "_id": id }, "update": modification.clone(), "upsert": true }
+        };
+        for command in [update(1), find_and_modify(2)] {
+            let told = [false, true].map(|repeated| {
+                let command = scene.numbered(command.clone(), repeated);
+                let reply = scene.send(views.through.name(), command).unwrap();
+                assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{collection}: {reply}");
+                assert_eq!(write_errors(&reply), [], "{collection}: {reply}");
+                ["n", "nModified", "upserted", "value", "lastErrorObject"].map(|field| reply.get(field).cloned())
+            });
+            assert_eq!(told[0], told[1], "{collection}: {command}");
+        }
+        let stored = views.stored(collection).await;
+        assert_eq!(stored.iter().map(|d| d.get_i32("n").unwrap()).collect::<Vec<_>>(), [1, 1], "{collection}");
+        // A number of its own: another write.
+        if collection == "strict" {
+            for command in [update(1), find_and_modify(2)] {
+                let command = scene.numbered(command, false);
+                let reply = scene.send(views.through.name(), command).unwrap();
+                let code = reply.get_i32("code").ok().or(write_errors(&reply).first().map(|(_, code)| *code));
+                assert_eq!(code, Some(121), "{reply}");
+            }
+        }
     }
 }
 

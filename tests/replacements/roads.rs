@@ -19,7 +19,10 @@ fn unguardable(database: &str, collection: &str) -> Vec<(&'static str, Document)
             "pipeline",
             doc! { "update": collection, "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "b": 1 } }] }] },
         ),
-        ("pipeline", doc! { "findAndModify": collection, "query": { "_id": 1 }, "update": [{ "$unset": "a" }] }),
+        (
+            "pipeline",
+            doc! { "findAndModify": collection, "query": { "_id": 1 }, "update": [{ "$project": { "_id": 1 } }] },
+        ),
         ("$merge", doc! { "aggregate": "source", "pipeline": [{ "$merge": collection }], "cursor": {} }),
         (
             "$merge",

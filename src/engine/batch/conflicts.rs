@@ -10,7 +10,7 @@ use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, Stage, asking, close};
 use crate::command::{Operation, Reply};
-use crate::document::Document;
+use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
 
 /// How often a statement is sent once more because others inserted or deleted the document between two steps.
@@ -95,7 +95,7 @@ impl<'f> BatchJob<'f> {
                 self.go_on(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
                 Flow::Continue(())
             }
-            (Some(_), Stage::Insert) if !self.is_only_new(&run) => {
+            (Some(_), Stage::Insert) if !run.statements.first().is_some_and(|index| self.is_only_new(*index)) => {
                 self.go_on(Run { stage: Stage::Update, attempts: run.attempts + 1, ..run });
                 Flow::Continue(())
             }
@@ -111,12 +111,21 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    fn is_only_new(&self, run: &Run) -> bool {
-        let judged = run.statements.first().and_then(|index| self.judged.get(*index));
-        judged.is_some_and(|judged| judged.only_new.is_some())
+    /// Whether it is rejected if its filter matches a document.
+    pub(super) fn is_only_new(&self, index: usize) -> bool {
+        self.judged.get(index).is_some_and(|judged| judged.only_new.is_some())
     }
 
-    fn go_on(&mut self, run: Run) {
+    /// Whether the plan waits for a statement that can only match what it has inserted itself, when it was sent before.
+    pub(in crate::engine) fn asks_for_record(&self) -> bool {
+        let run = self.runs.as_ref().and_then(std::collections::VecDeque::front);
+        matches!(self.awaiting, Awaiting::Run)
+            && run.is_some_and(|run| {
+                run.stage == Stage::Update && run.statements.first().is_some_and(|index| self.is_only_new(*index))
+            })
+    }
+
+    pub(super) fn go_on(&mut self, run: Run) {
         if let Some(runs) = &mut self.runs {
             runs.push_front(run);
         }
@@ -158,4 +167,12 @@ impl<'f> BatchJob<'f> {
         };
         update.upsert && merge::is_duplicate_of_filter(error, update.filter.as_document())
     }
+}
+
+/// Whether the server has recorded that a findAndModify, now sent without `upsert`, has inserted: an earlier sending of the
+/// same write had its reply lost. With `upsert` it gives that reply again.
+pub(super) fn has_inserted(error: Document<'_>) -> bool {
+    /// "findAndModify retry request is not compatible with previous write in the transaction of type: insert"
+    const RECORDED_INSERT: i32 = 40608;
+    error.get("code").and_then(Value::as_i32) == Some(RECORDED_INSERT)
 }

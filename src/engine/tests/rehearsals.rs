@@ -41,6 +41,11 @@ fn every_road_comes_to_an_end() {
         (REJECT, "db.adminCommand({hello: 1})", "unchanged"),
         (REJECT, "db.c.replaceOne({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),
         (REJECT, "db.c.findOneAndReplace({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),
+        (
+            REJECT,
+            "db.runCommand({update: \"c\", updates: [{q: {}, u: {a: 1}, upsert: true}], lsid: {id: 1}, txnNumber: NumberLong(1)})",
+            "docward rule 'rule-0' rejects this repla…",
+        ),
         (REJECT, "db.c.renameCollection(\"x\")", "docward rule 'rule-0' rejects this renam…"),
         (REJECT, "db.x.aggregate([{$out: \"c\"}])", "docward rule 'rule-0' rejects this aggre…"),
         (REJECT, "db.c.explain().update({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),

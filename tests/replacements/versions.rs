@@ -1,0 +1,358 @@
+//! Versions: which statements increment the stored one, which find out that it is another one, and that none sets
+//! it back.
+
+use bson::{Bson, Document, doc};
+use mongodb::Collection;
+use mongodb::error::Error;
+use mongodb::results::UpdateResult;
+
+use super::support::driver::{code, message, write_errors};
+use super::views;
+
+/// Collections with a rule for each `unguarded`, and whether it knows a version.
+const POLICIES: [(&str, bool); 6] = [
+    ("strict", false),
+    ("versioned", true),
+    ("merging", false),
+    ("merging_versions", true),
+    ("guarding", true),
+    ("ignoring", true),
+];
+
+fn update(collection: &str, filter: Document, modification: impl Into<Bson>) -> Document {
+    doc! { "update": collection, "updates": [{ "q": filter, "u": modification }] }
+}
+
+fn assert_nothing_found(result: Result<UpdateResult, Error>, what: &str) {
+    let result = result.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!((result.matched_count, result.modified_count, result.upserted_id), (0, 0, None), "{what}");
+}
+
+fn assert_conflict(error: &Error, stored: &str, sent: &str) {
+    assert_eq!(code(error), 112, "{error}");
+    let text = message(error);
+    let words = format!("the stored document has {stored}, the one you sent has {sent}");
+    assert!(text.contains(&words), "{words:?} is not in: {text}");
+    assert!(error.labels().is_empty(), "a driver must not repeat it: {:?}", error.labels());
+}
+
+#[tokio::test]
+async fn a_second_first_save_by_another_key_inserts_nothing() {
+    let views = views().await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    let save = async || guarding.replace_one(doc! { "sku": "x" }, doc! { "sku": "x", "qty": 1 }).upsert(true).await;
+    assert!(save().await.unwrap().upserted_id.is_some());
+    assert_conflict(&save().await.unwrap_err(), "'version' 1", "none");
+    let again = guarding.find_one_and_replace(doc! { "sku": "x" }, doc! { "sku": "x" }).upsert(true).await;
+    assert_conflict(&again.unwrap_err(), "'version' 1", "none");
+    let mut stored = views.stored("guarding").await;
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    stored[0].remove("_id");
+    assert_eq!(stored[0], doc! { "sku": "x", "qty": 1, "version": 1 });
+}
+
+/// What another application writes between a read and the save is not erased by the save.
+#[tokio::test]
+async fn every_update_increments_the_version_and_a_save_of_the_old_one_is_a_conflict() {
+    let views = views().await;
+    let before = doc! { "_id": 1, "a": 0, "list": [], "version": 3 };
+    let computed = vec![doc! { "$set": { "b": { "$add": ["$a", 7] } } }];
+    let constant = vec![doc! { "$set": { "b": { "$literal": 7 } } }, doc! { "$unset": "c" }];
+    let modifications: [Bson; 6] = [
+        doc! { "$set": { "b": 7 } }.into(),
+        doc! { "$push": { "list": 7 }, "$unset": { "c": "" } }.into(),
+        doc! { "$inc": { "b": 7 } }.into(),
+        doc! { "$setOnInsert": { "version": 9 }, "$set": { "b": 7 } }.into(),
+        computed.into(),
+        constant.into(),
+    ];
+    for modification in modifications {
+        for (command, what) in [
+            (update("guarding", doc! { "_id": 1 }, modification.clone()), "update"),
+            (
+                doc! { "update": "guarding", "updates": [{ "q": {}, "u": modification.clone(), "multi": true }] },
+                "multi",
+            ),
+            (
+                doc! { "findAndModify": "guarding", "query": { "_id": 1 }, "update": modification.clone() },
+                "findAndModify",
+            ),
+        ] {
+            let guarding: Collection<Document> = views.direct.collection("guarding");
+            guarding.delete_many(doc! {}).await.unwrap();
+            views.store("guarding", [before.clone()]).await;
+            views.run(command).await.unwrap();
+            let between = views.stored("guarding").await.remove(0);
+            assert_eq!(between.get("version"), Some(&Bson::Int32(4)), "{what}: {modification}");
+            let save = views.collection("guarding");
+            let mut read = before.clone();
+            read.insert("a", 1);
+            assert_conflict(&save.replace_one(doc! { "_id": 1 }, read).await.unwrap_err(), "'version' 4", "3");
+            assert_eq!(views.stored("guarding").await, [between.clone()]);
+            assert!(between.get("b") == Some(&Bson::Int32(7)) || between.get_array("list").unwrap().len() == 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_inserting_update_begins_with_the_first_version() {
+    let views = views().await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    for (id, modification) in [
+        (1, doc! { "$set": { "a": 1 } }),
+        (2, doc! { "$set": { "a": 1 }, "$setOnInsert": { "version": 0 } }),
+        (3, doc! { "$set": { "a": 1 }, "$inc": { "version": 1 } }),
+    ] {
+        guarding.update_one(doc! { "_id": id }, modification).upsert(true).await.unwrap();
+        let stored = guarding.find_one(doc! { "_id": id }).await.unwrap();
+        assert_eq!(stored, Some(doc! { "_id": id, "a": 1, "version": 1 }));
+    }
+}
+
+/// Mongoose, Spring Data and Beanie keep the version themselves.
+#[tokio::test]
+async fn who_counts_by_itself_is_not_counted_twice() {
+    let views = views().await;
+    for collection in ["versioned", "merging_versions", "guarding", "ignoring"] {
+        views.store(collection, [doc! { "_id": 1, "version": 3 }]).await;
+        let versions: Collection<Document> = views.collection(collection);
+        let increments = doc! { "$set": { "a": 1 }, "$inc": { "version": 1 } };
+        versions.update_one(doc! { "_id": 1, "version": 3 }, increments.clone()).await.unwrap();
+        versions.replace_one(doc! { "_id": 1, "version": 4 }, doc! { "a": 2, "version": 5 }).await.unwrap();
+        versions.update_one(doc! { "_id": 1, "version": 5 }, doc! { "$set": { "a": 3, "version": 6 } }).await.unwrap();
+        assert_eq!(views.stored(collection).await, [doc! { "_id": 1, "a": 3, "version": 6 }], "{collection}");
+        let stale = versions.update_one(doc! { "_id": 1, "version": 3 }, increments).await;
+        assert_nothing_found(stale, collection);
+    }
+}
+
+/// Who checks the version by itself gets the server's answer, by which ODMs know that they lost.
+#[tokio::test]
+async fn a_checked_replacement_of_another_version_is_the_servers_n_0() {
+    let views = views().await;
+    for (collection, _) in POLICIES.into_iter().filter(|(_, versions)| *versions) {
+        let stored = doc! { "_id": 1, "a": 0, "version": 3 };
+        views.store(collection, [stored.clone()]).await;
+        let versions: Collection<Document> = views.collection(collection);
+        for (filter, document) in [
+            (doc! { "_id": 1, "version": 2 }, doc! { "a": 1 }),
+            (doc! { "_id": 1, "version": 2 }, doc! { "a": 1, "version": 3 }),
+            (doc! { "_id": 1, "version": 4 }, doc! { "_id": 1, "a": 1, "version": 4 }),
+            (doc! { "$and": [{ "_id": 1 }, { "version": { "$in": [2] } }] }, doc! { "a": 1 }),
+            (doc! { "_id": 1, "version": null }, doc! { "a": 1 }),
+        ] {
+            assert_nothing_found(versions.replace_one(filter.clone(), &document).await, collection);
+            assert_eq!(versions.find_one_and_replace(filter, &document).await.unwrap(), None, "{collection}");
+        }
+        assert_eq!(views.stored(collection).await, [stored]);
+    }
+}
+
+#[tokio::test]
+async fn what_was_never_there_is_no_conflict() {
+    let views = views().await;
+    for (collection, versions) in POLICIES {
+        views.store(collection, [doc! { "_id": 1, "version": 3 }]).await;
+        let replaced: Collection<Document> = views.collection(collection);
+        let sent = [doc! { "a": 1 }, doc! { "a": 1, "version": 2 }];
+        for document in &sent {
+            let nope = doc! { "_id": "nope" };
+            assert_nothing_found(replaced.replace_one(nope.clone(), document).await, collection);
+            assert_eq!(replaced.find_one_and_replace(nope.clone(), document).await.unwrap(), None, "{collection}");
+            if versions {
+                let set = doc! { "$set": document };
+                assert_nothing_found(replaced.update_one(nope.clone(), set.clone()).await, collection);
+                assert_eq!(replaced.find_one_and_update(nope, set).await.unwrap(), None, "{collection}");
+            }
+        }
+        assert_eq!(views.stored(collection).await, [doc! { "_id": 1, "version": 3 }], "{collection}");
+    }
+}
+
+/// A conflict says both versions.
+#[tokio::test]
+async fn a_save_without_a_version_is_told_so() {
+    let views = views().await;
+    views.store("guarding", [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]).await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    let save = async |id: i32, document: Document| guarding.replace_one(doc! { "_id": id }, document).await;
+    assert_conflict(&save(1, doc! { "a": 1 }).await.unwrap_err(), "'version' 3", "none");
+    assert_conflict(&save(1, doc! { "version": 2 }).await.unwrap_err(), "'version' 3", "2");
+    assert_conflict(&save(2, doc! { "version": 2 }).await.unwrap_err(), "no 'version'", "2");
+    assert_conflict(&save(1, doc! { "version": "x" }).await.unwrap_err(), "'version' 3", "\"x\"");
+    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]);
+}
+
+#[tokio::test]
+async fn a_first_save_by_upsert_inserts_where_replacing_is_rejected() {
+    let views = views().await;
+    for (collection, id) in [("strict", 1), ("versioned", 1)] {
+        let strict: Collection<Document> = views.collection(collection);
+        let saved = strict.replace_one(doc! { "_id": id }, doc! { "a": 1 }).upsert(true).await.unwrap();
+        assert_eq!(saved.upserted_id, Some(Bson::Int32(id)), "{collection}");
+        let error = strict.replace_one(doc! { "_id": id }, doc! { "b": 1 }).upsert(true).await.unwrap_err();
+        assert_eq!(code(&error), 121, "{collection}");
+        let by_key = doc! { "kind": "new" };
+        assert_eq!(
+            strict.find_one_and_replace(by_key.clone(), doc! { "kind": "new" }).upsert(true).await.unwrap(),
+            None
+        );
+        let error = strict.find_one_and_replace(by_key, doc! { "kind": "new", "b": 1 }).upsert(true).await.unwrap_err();
+        assert_eq!(code(&error), 121, "{collection}");
+        let stored = views.stored(collection).await;
+        assert_eq!(stored.len(), 2, "{stored:?}");
+        assert!(stored.iter().all(|document| !document.contains_key("b")), "{stored:?}");
+    }
+}
+
+/// Each of eight saves a document that is not there yet: one inserts it, the others are rejected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_first_saves_under_reject_one_inserts() {
+    let views = views().await;
+    let strict: Collection<Document> = views.collection("strict");
+    for id in 0..10 {
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..8 {
+            let strict = strict.clone();
+            writers.spawn(async move {
+                let saved = strict.replace_one(doc! { "_id": id }, doc! { "by": writer }).upsert(true).await;
+                saved.map(|_| writer).map_err(|error| code(&error))
+            });
+        }
+        let outcomes = writers.join_all().await;
+        let winners: Vec<i32> = outcomes.iter().filter_map(|outcome| outcome.ok()).collect();
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(121))), "{outcomes:?}");
+        let [winner] = winners[..] else { panic!("{outcomes:?}") };
+        assert_eq!(views.stored("strict").await[id as usize], doc! { "_id": id, "by": winner });
+    }
+}
+
+#[tokio::test]
+async fn a_merged_document_with_another_id_is_the_servers_error() {
+    let views = views().await;
+    for collection in ["merging", "merging_versions"] {
+        views.store(collection, [doc! { "_id": 1, "name": "Ada" }]).await;
+        let merging: Collection<Document> = views.collection(collection);
+        for filter in [doc! { "_id": 1 }, doc! { "name": "Ada" }] {
+            let error = merging.replace_one(filter, doc! { "_id": 2, "name": "Bob" }).await.unwrap_err();
+            assert_eq!(code(&error), 66, "{error}");
+        }
+        assert_eq!(views.stored(collection).await, [doc! { "_id": 1, "name": "Ada" }]);
+    }
+}
+
+#[tokio::test]
+async fn no_update_sets_the_version_back() {
+    let views = views().await;
+    let stored = doc! { "_id": 1, "version": 3 };
+    for collection in ["versioned", "merging_versions", "guarding"] {
+        views.store(collection, [stored.clone()]).await;
+        let versions: Collection<Document> = views.collection(collection);
+        let lower = versions.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1, "version": 1 } }).await;
+        assert_conflict(&lower.unwrap_err(), "'version' 3", "1");
+        let pinned = doc! { "_id": 1, "version": 3 };
+        for (filter, modification) in [
+            (pinned.clone(), doc! { "$set": { "version": 1 } }),
+            (pinned.clone(), doc! { "$set": { "version": null } }),
+            (pinned, doc! { "$unset": { "version": "" } }),
+            (doc! { "_id": 1 }, doc! { "$unset": { "version": "" } }),
+            (doc! { "_id": 1 }, doc! { "$inc": { "version": -1 } }),
+            (doc! { "_id": 1 }, doc! { "$min": { "version": 1 } }),
+            (doc! { "_id": 1 }, doc! { "$mul": { "version": 0 } }),
+            (doc! { "_id": 1 }, doc! { "$rename": { "version": "old" } }),
+            (doc! { "_id": 1 }, doc! { "$rename": { "a": "version" } }),
+            (doc! { "_id": 1 }, doc! { "$currentDate": { "version": true } }),
+        ] {
+            let error = versions.update_one(filter, modification.clone()).await.unwrap_err();
+            assert_eq!(code(&error), 121, "{collection}: {modification}");
+        }
+        let computed = vec![doc! { "$set": { "version": { "$subtract": ["$version", 1] } } }];
+        let reply = views.run(update(collection, doc! { "_id": 1 }, computed)).await.unwrap();
+        assert_eq!(write_errors(&reply), [(0, 121)], "{reply}");
+        assert_eq!(views.stored(collection).await, [stored.clone()], "{collection}");
+    }
+}
+
+/// Django saves by pipelines of constants.
+#[tokio::test]
+async fn pipelines_of_constants_are_updates() {
+    let views = views().await;
+    for (collection, versions) in POLICIES {
+        let mut stored = doc! { "_id": 1, "old": 1, "f": "was" };
+        if versions {
+            stored.insert("version", 3);
+        }
+        views.store(collection, [stored]).await;
+        let save = doc! { "update": collection, "updates": [
+            { "q": { "_id": 1 }, "u": [{ "$set": { "f": { "$literal": "$v" } } }, { "$unset": ["old"] }], "multi": true },
+        ] };
+        let reply = views.run(save).await.unwrap();
+        assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (1, vec![]), "{collection}: {reply}");
+        let mut expected = doc! { "_id": 1, "f": "$v" };
+        if versions {
+            expected.insert("version", 4);
+        }
+        assert_eq!(views.stored(collection).await, [expected], "{collection}");
+    }
+}
+
+/// TypeORM sets all columns, the version as it was read among them.
+#[tokio::test]
+async fn a_set_of_all_fields_is_a_save_of_the_version_that_it_names() {
+    let views = views().await;
+    views.store("guarding", [doc! { "_id": 1, "a": 0, "b": 0, "version": 1 }]).await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    let save = async |a: i32, b: i32| {
+        guarding.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": a, "b": b, "version": 1 } }).await
+    };
+    assert_eq!(save(1, 0).await.unwrap().modified_count, 1);
+    assert_conflict(&save(0, 1).await.unwrap_err(), "'version' 2", "1");
+    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 1, "b": 0, "version": 2 }]);
+}
+
+#[tokio::test]
+async fn a_version_that_is_no_number_is_only_compared() {
+    let views = views().await;
+    views.store("revisions", [doc! { "_id": 1, "revision": "a" }]).await;
+    let revisions: Collection<Document> = views.collection("revisions");
+    revisions.update_one(doc! { "_id": 1 }, doc! { "$set": { "b": 1 } }).await.unwrap();
+    let next = doc! { "b": 2, "revision": "b" };
+    assert_nothing_found(revisions.replace_one(doc! { "_id": 1, "revision": "x" }, &next).await, "another");
+    assert_eq!(revisions.replace_one(doc! { "_id": 1, "revision": "a" }, &next).await.unwrap().modified_count, 1);
+    let set = doc! { "$set": { "b": 3, "revision": "c" } };
+    assert_nothing_found(revisions.update_one(doc! { "_id": 1, "revision": "a" }, set.clone()).await, "another");
+    assert_eq!(revisions.update_one(doc! { "_id": 1, "revision": "b" }, set).await.unwrap().modified_count, 1);
+    assert_eq!(views.stored("revisions").await, [doc! { "_id": 1, "b": 3, "revision": "c" }]);
+
+    // What the page says of counting such a version.
+    views.store("guarding", [doc! { "_id": 1, "version": "a" }]).await;
+    let guarding = views.collection("guarding");
+    let counted = guarding.update_one(doc! { "_id": 1 }, doc! { "$set": { "b": 1 } }).await;
+    assert_eq!(code(&counted.unwrap_err()), 14);
+}
+
+/// An ignored conflict is n: 0 in every form, and the transaction goes on.
+#[tokio::test]
+async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
+    let views = views().await;
+    views.store("ignoring", [doc! { "_id": 1, "version": 5 }]).await;
+    let mut session = views.through.client().start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let ignoring: Collection<Document> = views.collection("ignoring");
+    let filter = doc! { "_id": 1 };
+    for stale in [doc! { "version": 3 }, doc! { "a": 1 }] {
+        for upsert in [false, true] {
+            let replaced = ignoring.replace_one(filter.clone(), &stale).upsert(upsert).session(&mut session).await;
+            assert_nothing_found(replaced, "replaceOne");
+            let found =
+                ignoring.find_one_and_replace(filter.clone(), &stale).upsert(upsert).session(&mut session).await;
+            assert_eq!(found.unwrap(), None);
+        }
+    }
+    let set = doc! { "$set": { "version": 3, "a": 1 } };
+    assert_nothing_found(ignoring.update_one(filter.clone(), set).session(&mut session).await, "$set");
+    let fresh = ignoring.replace_one(filter, doc! { "version": 5 }).session(&mut session).await.unwrap();
+    assert_eq!(fresh.matched_count, 1);
+    session.commit_transaction().await.unwrap();
+    assert_eq!(views.stored("ignoring").await, [doc! { "_id": 1, "version": 6 }]);
+}
