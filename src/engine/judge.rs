@@ -116,7 +116,7 @@ pub(super) fn judge_batch<'r, 'a>(
     let judge = |statement: Statement<'a>| {
         let bench = benches.get(statement.namespace).unwrap_or(&none);
         let namespace = batch.namespace(&statement);
-        let context = Context { now: now.milliseconds, comment: batch.comment, namespace };
+        let context = Context { now: now.milliseconds, comment: batch.comment, variables: batch.variables, namespace };
         judge_statement(statement, bench, &context, observations)
     };
     statements.into_iter().map(judge).collect()
