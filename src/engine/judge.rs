@@ -202,7 +202,13 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.sequences.push(rule);
             }
-            // Of the patterns with procedures one rule speaks for a namespace.
+            Verdict::Procedure(_) if let Some((other, _)) = &self.procedure => {
+                let rejection = Rejection::new(
+                    format!("the rule '{}' needs a transaction for it too, in another way", other.name.value),
+                    "Write what the two rules are about in statements of their own.",
+                );
+                self.refused = Some(Refused { rule, rejection });
+            }
             Verdict::Procedure(procedure) => self.procedure = Some((rule, procedure)),
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {

@@ -1,5 +1,6 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
+//! `operators` what may stand beside guarded fields, `stamps` those that clients bring,
 //! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -9,8 +10,10 @@ mod support;
 
 mod differential;
 mod examples;
+mod operators;
 mod reads;
 mod reset_clock;
+mod stamps;
 
 use std::sync::OnceLock;
 
@@ -33,6 +36,10 @@ rules:
   - { name: pass, namespace: "*.pass", timestamps: { source: at, missing: pass } }
   - { name: long, namespace: "*.long", timestamps: { source: at, type: long } }
   - { name: timestamp, namespace: "*.timestamp", timestamps: { source: at, type: timestamp } }
+  - { name: ahead, namespace: "*.ahead", timestamps: { source: at, max_ahead: 10m } }
+  - { name: ahead-long, namespace: "*.ahead_long", timestamps: { source: at, type: long, max_ahead: 10m } }
+  - { name: ahead-timestamp, namespace: "*.ahead_timestamp", timestamps: { source: at, type: timestamp, max_ahead: 10m } }
+  - { name: ahead-clock, namespace: "*.ahead_clock", timestamps: { source: $clock, max_ahead: 1s } }
   - { name: hiding, namespace: "*.hiding", timestamps: { source: at, hide: true } }
 "#;
 
