@@ -15,6 +15,7 @@
 
 mod hide;
 mod operators;
+mod pins;
 mod pipeline;
 mod settings;
 mod times;
@@ -29,6 +30,7 @@ use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
 use crate::rules::Laxity;
 use operators::InOperators;
+use pins::without_time;
 use pipeline::{Stage, Stamp};
 pub use settings::Timestamps;
 use settings::{Fields, Missing, Per, Source, Time};
@@ -296,32 +298,61 @@ impl Timestamps {
         let guarded = touches.paths.iter().filter(|touched| touched.guarded);
         self.check_stamps(&touches.stamps, guarded.clone().map(|touched| touched.path))?;
         let (mut guards, mut all_brought) = (false, true);
-        for touched in guarded {
+        for touched in guarded.clone() {
             guards = true;
             all_brought &= self.brought_for(&touches.stamps, touched.path).is_some();
         }
-        if !guards {
+        let pinned = self.pinned(update, |path| guarded.clone().any(|touched| touched.path == path))?;
+        if !guards && pinned.paths.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let time = match all_brought {
-            true => None,
-            false => self.source_time(context, None, |path| set_value(&touches.paths, path))?,
+        let needs_time = !all_brought || !pinned.paths.is_empty();
+        let time = match needs_time {
+            false => None,
+            true => {
+                // What the filter pins is as old as the newest of what the client has stamped.
+                let brought = if all_brought { self.stamp_type.newest(&touches.stamps) } else { None };
+                let found = self.source_time(context, brought, |path| set_value(&touches.paths, path));
+                found.map_err(|rejection| if guards { rejection } else { without_time(&pinned, rejection) })?
+            }
         };
+        if !guards {
+            return Ok(match time {
+                Some(time) => {
+                    let operators = Modification::Operators(self.stamped_on_insert(operators, &pinned, time));
+                    Verdict::rewrite(remade(update, update.filter.clone(), operators, true))
+                }
+                None => Verdict::Forward,
+            });
+        }
         if time.is_none() && touches.stamps.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let changes = match self.changes(update, &touches, time)? {
+        // One stamp for all is there already.
+        let on_insert = match time {
+            Some(time) if self.per == Per::Field => pinned.at(time),
+            _ => Vec::new(),
+        };
+        let mut changes = match self.changes(update, &touches, time)? {
             Ok(changes) => changes,
             Err(verdict) => return Ok(verdict),
         };
         let writes = Writes::new(changes.writes)?;
+        if !on_insert.is_empty() && pinned.id {
+            changes.obstacle.get_or_insert_with(|| {
+                Rejection::new(
+                    "as an upsert it could insert guarded fields of its filter, and it may touch many documents",
+                    "Use updateOne.",
+                )
+            });
+        }
         if let Some(obstacle) = changes.obstacle {
             return Ok(match update.multi {
                 true => Verdict::Unguardable(obstacle),
-                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.guarded))),
+                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.guarded, &on_insert))),
             });
         }
-        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.guarded);
+        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.guarded, &on_insert);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -443,6 +474,7 @@ impl Timestamps {
             let name = String::from_utf8_lossy(field.key);
             return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
         }
+        self.pinned(update, |_| true)?;
         // It may have been read with the stamp, so the source comes first.
         let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
         let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;

@@ -1,6 +1,6 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
-//! `operators` what may stand beside guarded fields, `stamps` those that clients bring,
+//! `operators` what may stand beside guarded fields, `pins` what an upsert's filter inserts, `stamps` those that clients bring,
 //! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -11,6 +11,7 @@ mod support;
 mod differential;
 mod examples;
 mod operators;
+mod pins;
 mod reads;
 mod reset_clock;
 mod stamps;
@@ -33,6 +34,7 @@ rules:
   - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }
   - { name: arrival, namespace: "*.arrival", timestamps: { source: $clock } }
   - { name: clock, namespace: "*.clock", timestamps: { source: at, missing: clock } }
+  - { name: clocked, namespace: "*.clocked", timestamps: { source: at, fields: [a, n.b], missing: clock } }
   - { name: pass, namespace: "*.pass", timestamps: { source: at, missing: pass } }
   - { name: long, namespace: "*.long", timestamps: { source: at, type: long } }
   - { name: timestamp, namespace: "*.timestamp", timestamps: { source: at, type: timestamp } }

@@ -19,15 +19,19 @@ pub(super) struct InOperators {
     stamp_type: StampType,
     /// The guarded paths that it writes, and when.
     guarded: Vec<(String, Time)>,
+    /// Guarded paths that its filter puts into a document that it inserts.
+    pinned: Vec<(String, Time)>,
 }
 
 impl InOperators {
-    pub(super) fn new(rule: &Timestamps, guarded: &[Stamp<'_>]) -> Self {
+    pub(super) fn new(rule: &Timestamps, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> Self {
+        let owned = |stamps: &[Stamp<'_>]| stamps.iter().map(|stamp| (stamp.path.to_owned(), stamp.time)).collect();
         Self {
             store: rule.store.clone(),
             per: rule.per,
             stamp_type: rule.stamp_type,
-            guarded: guarded.iter().map(|stamp| (stamp.path.to_owned(), stamp.time)).collect(),
+            guarded: owned(guarded),
+            pinned: owned(pinned),
         }
     }
 
@@ -139,8 +143,11 @@ impl Applying {
     fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> Wish<'a> {
         let Operation::Update(update) = operation else { return Wish::Reject(lost()) };
         let Modification::Operators(operators) = &update.modification else { return Wish::Reject(lost()) };
-        let timely = self.statement.timely(stored.unwrap_or(Document::EMPTY));
-        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &timely));
+        let mut stamped = self.statement.timely(stored.unwrap_or(Document::EMPTY));
+        if stored.is_none() {
+            stamped.extend(&self.statement.pinned);
+        }
+        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &stamped));
         let mut update = Update { modification: operators, ..update.clone() };
         if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
             // The one that was looked at.

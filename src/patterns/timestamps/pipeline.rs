@@ -19,6 +19,7 @@ const FIELD_LENGTH: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Forms {
     per: Per,
+    stamp_type: StampType,
     /// What a stamp's path begins with: the field of the stamps, and a dot where each register has its own.
     store: String,
     /// True when the stamp is newer than the write. A stamp of another type (the rule's `type` was changed) counts as
@@ -55,6 +56,7 @@ impl Forms {
         };
         Self {
             per,
+            stamp_type,
             stale: Template::new(stale),
             stamp: Template::new(|slot| cond(slot, stale, |slot| slot.string(&stamp), |slot| slot.value(time))),
             register: Template::new(|slot| {
@@ -91,8 +93,9 @@ impl<'r> Stage<'r> {
         Self { forms }
     }
 
-    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `guarded`.
-    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[Stamp<'_>]) -> CowDocument<'a> {
+    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `guarded`; those of `pinned` for a document
+    /// that an upsert inserts without an `_id`.
+    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> CowDocument<'a> {
         let whole = guarded.first().map(|stamp| Stamp { path: "", time: stamp.time });
         let stamped = match self.forms.per {
             Per::Field => guarded,
@@ -104,8 +107,30 @@ impl<'r> Stage<'r> {
                 for Stamp { path, time } in stamped {
                     self.forms.stamp.write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
                 }
+                for Stamp { path, time } in pinned {
+                    self.pinned_stamp(w.prefixed_slot(&self.forms.store, path), path, *time);
+                }
             });
         })
+    }
+
+    /// The stamp of a field that only an inserted document gets. There the field is, and the `_id` not yet.
+    fn pinned_stamp(self, slot: Slot<'_>, path: &str, time: Time) {
+        cond(
+            slot,
+            |slot| {
+                slot.nested(|w| {
+                    w.array("$and", |a| {
+                        a.nested(|w| has_type(w, |slot| field(slot, "_id"), "missing"));
+                        a.nested(|w| {
+                            w.array("$not", |a| a.nested(|w| has_type(w, |slot| field(slot, path), "missing")));
+                        });
+                    });
+                });
+            },
+            |slot| slot.value(self.forms.stamp_type.value(&time)),
+            |slot| slot.prefixed("$", &[&self.forms.store, path].concat()),
+        );
     }
 
     /// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.

@@ -1,7 +1,7 @@
 //! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
 
 use super::super::read_path;
-use super::pipeline::Forms;
+use super::pipeline::{Forms, Stamp};
 use crate::document::{Kind, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};
 
@@ -149,6 +149,14 @@ impl StampType {
             Self::Date | Self::Long => bits > i64::from_le_bytes(time),
             Self::Timestamp => bits as u64 > u64::from_le_bytes(time),
         })
+    }
+
+    pub(super) fn newest(self, stamps: &[Stamp<'_>]) -> Option<Time> {
+        let rank = |time: &Time| match self {
+            Self::Date | Self::Long => i128::from(i64::from_le_bytes(*time)),
+            Self::Timestamp => i128::from(u64::from_le_bytes(*time)),
+        };
+        stamps.iter().map(|stamp| stamp.time).max_by_key(rank)
     }
 
     /// Milliseconds since 1970, as far as the type tells: a long may count them.
