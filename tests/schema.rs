@@ -25,7 +25,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
         (
             "timestamps",
             json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "stamps", "per": "field",
-                "missing": "pass", "hide": true }),
+                "missing": "pass", "max_ahead": "10m", "hide": true }),
         ),
         (
             "sequence",

@@ -134,6 +134,8 @@ pub struct Batch<'a> {
     pub body_changes: Vec<(&'static str, OwnedValue)>,
     /// The command's `comment`.
     pub comment: Option<Value<'a>>,
+    /// The command's `let`.
+    pub variables: Option<Value<'a>>,
     /// The statements came in a list of the body, rather than as a section of their own.
     pub(super) in_body: bool,
     /// The number by which the server knows the first statement, unless `stmtIds` names all.
@@ -177,6 +179,7 @@ impl<'a> Batch<'a> {
             ordered,
             body_changes: Vec::new(),
             comment: command.envelope.comment,
+            variables: command.envelope.variables,
             in_body: matches!(list, Some(List::InBody(_))),
             first_statement_id: command.envelope.statement_id.and_then(Value::as_integer).unwrap_or(0),
             statement_ids: ids.unwrap_or_default(),

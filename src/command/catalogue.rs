@@ -80,7 +80,7 @@ impl Class {
 
     /// Whether it returns documents, or what is computed of them.
     pub fn reads(self) -> bool {
-        matches!(self, Self::Find | Self::Count | Self::Distinct | Self::Aggregate)
+        matches!(self, Self::Find | Self::Count | Self::Distinct | Self::Aggregate | Self::MapReduce)
     }
 
     /// What a command of this class is called where it writes to a collection other than by statements;
@@ -138,11 +138,14 @@ const JUDGED: &[(&str, Class)] = &[
 /// Sorted too. From the manual's "Database Commands" (8.0), what drivers and mongosh send,
 /// and `listCommands` of mongod 6.0; the servers' commands among themselves are left out on purpose.
 const HARMLESS: &[&str] = &[
+    "abortMoveCollection",
     "abortReshardCollection",
     "abortTransaction",
+    "abortUnshardCollection",
     "addShard",
     "addShardToZone",
     "analyze",
+    "analyzeShardKey",
     "atlasVersion",
     "autoCompact",
     "balancerCollectionStatus",
@@ -153,14 +156,17 @@ const HARMLESS: &[&str] = &[
     "buildinfo",
     "checkMetadataConsistency",
     "checkShardingIndex",
+    "cleanupReshardCollection",
     "clearJumboFlag",
     "collMod",
     "collStats",
     "collstats",
+    "commitReshardCollection",
     "commitTransaction",
     "compact",
     "configureCollectionBalancing",
     "configureFailPoint",
+    "configureQueryAnalyzer",
     "connPoolStats",
     "connectionStatus",
     "create",
@@ -171,6 +177,7 @@ const HARMLESS: &[&str] = &[
     "currentOp",
     "dataSize",
     "datasize",
+    "dbCheck",
     "dbHash",
     "dbStats",
     "dbhash",
@@ -268,6 +275,7 @@ const HARMLESS: &[&str] = &[
     "setDefaultRWConcern",
     "setFeatureCompatibilityVersion",
     "setFreeMonitoring",
+    "setIndexCommitQuorum",
     "setParameter",
     "setProfilingFilterGlobally",
     "setQuerySettings",

@@ -205,6 +205,8 @@ struct Envelope<'a> {
     database: Option<Value<'a>>,
     session: SessionFields<'a>,
     comment: Option<Value<'a>>,
+    /// `let`.
+    variables: Option<Value<'a>>,
     /// The next four are for writes.
     list: Option<Value<'a>>,
     ordered: Option<Value<'a>>,
@@ -222,6 +224,7 @@ impl<'a> Envelope<'a> {
                 b"$db" => envelope.database = Some(value),
                 b"autocommit" => session.in_transaction = value.as_bool() == Some(false),
                 b"comment" => envelope.comment = Some(value),
+                b"let" => envelope.variables = Some(value),
                 b"lsid" => session.lsid = Some(value),
                 b"ordered" => envelope.ordered = Some(value),
                 b"startTransaction" => session.starts_transaction = value.as_bool() == Some(true),

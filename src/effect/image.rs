@@ -57,6 +57,10 @@ enum Node<'s> {
     Unknown,
 }
 
+fn names_of(value: Value<'_>) -> Vec<&[u8]> {
+    value.as_document().unwrap_or(Document::EMPTY).elements().map(|field| field.key).collect()
+}
+
 /// mongod fails such an upsert: nothing is inserted.
 struct Fails;
 
@@ -173,6 +177,16 @@ impl<'s> Inserted<'s> {
             }
         }
         inserted
+    }
+
+    /// The names of the fields at its top, those that may be there included.
+    pub fn names(&self) -> Vec<&[u8]> {
+        match &self.root {
+            Node::Document(fields) => fields.iter().map(|(name, _)| name.as_ref()).collect(),
+            Node::Value(value) => names_of(*value),
+            Node::Owned(value) => names_of(value.as_value()),
+            Node::Some(_) | Node::Unknown => Vec::new(),
+        }
     }
 
     /// What the document holds at `path`.

@@ -116,7 +116,7 @@ pub(super) fn judge_batch<'r, 'a>(
     let judge = |statement: Statement<'a>| {
         let bench = benches.get(statement.namespace).unwrap_or(&none);
         let namespace = batch.namespace(&statement);
-        let context = Context { now: now.milliseconds, comment: batch.comment, namespace };
+        let context = Context { now: now.milliseconds, comment: batch.comment, variables: batch.variables, namespace };
         judge_statement(statement, bench, &context, observations)
     };
     statements.into_iter().map(judge).collect()
@@ -202,7 +202,13 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.sequences.push(rule);
             }
-            // Of the patterns with procedures one rule speaks for a namespace.
+            Verdict::Procedure(_) if let Some((other, _)) = &self.procedure => {
+                let rejection = Rejection::new(
+                    format!("the rule '{}' needs a transaction for it too, in another way", other.name.value),
+                    "Write what the two rules are about in statements of their own.",
+                );
+                self.refused = Some(Refused { rule, rejection });
+            }
             Verdict::Procedure(procedure) => self.procedure = Some((rule, procedure)),
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {

@@ -2,7 +2,7 @@
 
 use super::{CommandVerdict, Concern, Judge, Phase, WholeCommand};
 use crate::command::{Class, Namespace, StatementKind};
-use crate::document::OwnedValue;
+use crate::document::{Kind, OwnedValue, Value};
 use crate::rules::MapReader;
 
 /// Settings of the pattern.
@@ -12,7 +12,7 @@ pub struct Defaults {
     max_time: i32,
 }
 
-const OPTION: &str = "maxTimeMS";
+pub(super) const OPTION: &str = "maxTimeMS";
 
 impl Judge for Defaults {
     fn name(&self) -> &'static str {
@@ -41,11 +41,16 @@ impl Judge for Defaults {
     }
 
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        if command.body.get(OPTION).is_none() {
+        if command.body.get(OPTION).is_none_or(is_no_limit) {
             return CommandVerdict::Set(OPTION, OwnedValue::int32(self.max_time));
         }
         CommandVerdict::Forward
     }
+}
+
+/// The server takes 0 and null as no limit.
+pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
+    max_time.kind == Kind::Null || max_time.as_integer() == Some(0)
 }
 
 impl Defaults {

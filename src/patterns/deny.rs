@@ -2,7 +2,7 @@
 //!
 //! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
 
-use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand};
+use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
 use crate::effect::touched;
@@ -76,8 +76,8 @@ impl Judge for Deny {
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        if self.applies_to(statement) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
+    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        if self.applies_to(statement, context) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
     }
 
     /// Of writes, only what the command leaves out: the rest is said of each statement.
@@ -89,16 +89,15 @@ impl Judge for Deny {
 
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
-            When::Missing(option) => command.body.get(option).is_none(),
+            When::Missing(option) => is_missing(command.body, option),
             When::Always => true,
             When::Multi => false,
             When::FilterEmpty => is_filter_empty(command),
+            // Its map, reduce and finalize are JavaScript, whatever its query is.
+            When::Uses(operators) if command.class == Class::MapReduce && forbids_scripts(operators) => true,
             When::Uses(operators) => {
-                let mut read = command
-                    .body
-                    .elements()
-                    .filter(|e| matches!(e.key, b"filter" | b"query" | b"pipeline" | b"projection"));
-                read.any(|element| uses_any(element.value, operators))
+                let mut evaluated = command.body.elements().filter(|element| EVALUATED.contains(&element.key));
+                evaluated.any(|element| uses_any(element.value, operators))
             }
         };
         if applies { CommandVerdict::Reject(self.rejection()) } else { CommandVerdict::Forward }
@@ -119,7 +118,8 @@ impl Denied {
             Class::Find => Some(Self::Find),
             Class::Count => Some(Self::Count),
             Class::Distinct => Some(Self::Distinct),
-            Class::Aggregate => Some(Self::Aggregate),
+            // The server runs a mapReduce as an aggregation.
+            Class::Aggregate | Class::MapReduce => Some(Self::Aggregate),
             // Options of a bulkWrite are about all its collections.
             Class::BulkWrite => None,
             _ => kind.map(Self::of),
@@ -179,7 +179,7 @@ impl Deny {
         }
     }
 
-    fn applies_to(&self, statement: &Statement<'_>) -> bool {
+    fn applies_to(&self, statement: &Statement<'_>, context: &Context<'_>) -> bool {
         match (&self.when, &statement.operation) {
             (When::Always, _) => true,
             // Left to the whole command.
@@ -190,20 +190,13 @@ impl Deny {
             (When::Multi, Operation::Delete(delete)) => delete.multi,
             (When::FilterEmpty | When::Multi, Operation::Insert(_)) => false,
             (When::Uses(operators), Operation::Update(update)) => {
-                let uses = |document: Document<'_>| uses_any(Value::document(document), operators);
-                uses(update.filter.as_document())
-                    || match &update.modification {
-                        Modification::Operators(document) => {
-                            touched(document.as_document()).any(|(operator, ..)| names(operators, operator))
-                        }
-                        Modification::ClientPipeline(stages) => {
-                            uses_any(Value { kind: Kind::Array, bytes: stages.as_bytes() }, operators)
-                        }
-                        Modification::Replacement(_) | Modification::Pipeline(_) => false,
-                    }
+                uses_any(Value::document(update.filter.as_document()), operators)
+                    || modification_uses(&update.modification, operators)
+                    || options_use(statement, context, operators)
             }
             (When::Uses(operators), Operation::Delete(delete)) => {
                 uses_any(Value::document(delete.filter.as_document()), operators)
+                    || options_use(statement, context, operators)
             }
             (When::Uses(_), Operation::Insert(_)) => false,
         }
@@ -237,6 +230,44 @@ fn is_filter_empty(command: &WholeCommand<'_>) -> bool {
         _ => body.get("query"),
     };
     filter.and_then(Value::as_document).is_none_or(Document::is_empty)
+}
+
+/// Fields of a reading command whose operators the server evaluates.
+const EVALUATED: [&[u8]; 7] = [b"fields", b"filter", b"let", b"pipeline", b"projection", b"query", b"sort"];
+
+/// Fields of a statement, beside its filter and its modification, whose operators the server evaluates.
+/// `c` and `constants` are the variables of an update statement.
+const EVALUATED_OPTIONS: [&str; 5] = ["arrayFilters", "c", "constants", "fields", "sort"];
+
+/// Operators that run JavaScript.
+const SCRIPTS: [&str; 3] = ["$accumulator", "$function", "$where"];
+
+fn forbids_scripts(operators: &[String]) -> bool {
+    operators.iter().any(|operator| SCRIPTS.contains(&operator.as_str()))
+}
+
+/// A limit of zero milliseconds means no limit.
+fn is_missing(body: Document<'_>, option: &str) -> bool {
+    body.get(option).is_none_or(|value| option == defaults::OPTION && defaults::is_no_limit(value))
+}
+
+fn modification_uses(modification: &Modification<'_>, operators: &[String]) -> bool {
+    match modification {
+        Modification::Operators(document) => touched(document.as_document())
+            // Of the operators' values only a condition is evaluated; the others are data.
+            .any(|(operator, _, value)| {
+                names(operators, operator) || (operator == b"$pull" && uses_any(value, operators))
+            }),
+        Modification::ClientPipeline(stages) => {
+            uses_any(Value { kind: Kind::Array, bytes: stages.as_bytes() }, operators)
+        }
+        Modification::Replacement(_) | Modification::Pipeline(_) => false,
+    }
+}
+
+fn options_use(statement: &Statement<'_>, context: &Context<'_>, operators: &[String]) -> bool {
+    let options = EVALUATED_OPTIONS.iter().filter_map(|name| statement.option(name));
+    options.chain(context.variables).any(|value| uses_any(value, operators))
 }
 
 fn names(operators: &[String], key: &[u8]) -> bool {

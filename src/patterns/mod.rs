@@ -146,6 +146,8 @@ pub struct Context<'c> {
     pub now: i64,
     /// The command's `comment`.
     pub comment: Option<Value<'c>>,
+    /// The command's `let`.
+    pub variables: Option<Value<'c>>,
     /// Where the statement writes; a rule may judge several namespaces.
     pub namespace: Namespace<'c>,
 }

@@ -14,21 +14,26 @@
 //! would try to insert and fail with E11000. Reads: [`hide`]; the pipeline: `pipeline.rs`.
 
 mod hide;
+mod operators;
+mod pins;
 mod pipeline;
 mod settings;
+mod times;
 mod writes;
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::filter::remade;
 use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
 use crate::rules::Laxity;
-use pipeline::Stage;
+use operators::InOperators;
+use pins::without_time;
+use pipeline::{Stage, Stamp};
 pub use settings::Timestamps;
-use settings::{Fields, Missing, Per, Source};
+use settings::{Fields, Missing, Per, Source, Time};
 use writes::{Change, Put, Write, WriteList, Writes};
 
 /// How a touched path relates to the guarded ones.
@@ -50,6 +55,22 @@ struct Touched<'u> {
     path: &'u [u8],
     value: Value<'u>,
     guarded: bool,
+}
+
+/// What the operators of an update touch.
+struct Touches<'u> {
+    paths: Vec<Touched<'u>>,
+    /// The stamps that it sets itself.
+    stamps: Vec<Stamp<'u>>,
+}
+
+/// What the operators of an update do, path by path.
+struct Changes<'u> {
+    writes: WriteList<'u>,
+    /// The guarded paths among them, in the client's order.
+    guarded: Vec<Stamp<'u>>,
+    /// Why a pipeline cannot do the same.
+    obstacle: Option<Rejection>,
 }
 
 impl Judge for Timestamps {
@@ -90,7 +111,11 @@ impl Judge for Timestamps {
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },
         };
-        judged.unwrap_or_else(Verdict::Reject)
+        match judged {
+            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unguardable("it has a collation"),
+            Ok(verdict) => verdict,
+            Err(rejection) => Verdict::Reject(rejection),
+        }
     }
 
     fn looks_at_comment(&self) -> bool {
@@ -123,36 +148,104 @@ impl Timestamps {
         &self.store
     }
 
-    /// An inserted document gets stamps for what it holds; stamps it brings along were read, and are not kept.
+    /// An inserted document gets stamps for what it holds; those that it brings along are the times of their fields.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();
-        let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
-        let document = CowDocument::from_writer(self.stamped(document, &time)?);
-        Ok(Verdict::rewrite(Operation::Insert(Insert { document })))
+        let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
+        let stamped = match self.per {
+            Per::Document => {
+                let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
+                let time = match brought {
+                    Some(time) => Some(time),
+                    None => self.source_time(context, None, |path| path.lookup(document))?,
+                };
+                time.map(|time| self.stamped_as_a_whole(document, time))
+            }
+            Per::Field => self.stamped_by_field(document, brought, context)?,
+        };
+        Ok(match stamped {
+            Some(document) => {
+                Verdict::rewrite(Operation::Insert(Insert { document: CowDocument::from_writer(document) }))
+            }
+            None => Verdict::Forward,
+        })
     }
 
-    /// `document` with its stamps, all of them `time`.
-    fn stamped(&self, document: Document<'_>, time: &OwnedValue) -> Result<Vec<u8>, Rejection> {
-        let kept = edit::without(document, &self.store);
-        let kept = CowDocument::from_writer(kept);
+    /// `document` with one stamp.
+    fn stamped_as_a_whole(&self, document: Document<'_>, time: Time) -> Vec<u8> {
+        let kept = CowDocument::from_writer(edit::without(document, &self.store));
+        edit::append(kept.as_document(), |w| w.value(&self.store, self.stamp_type.value(&time)))
+    }
+
+    /// `document` with a stamp for each guarded field: the one in `brought`, or else the source time. `None` if it gets
+    /// none and brings none.
+    fn stamped_by_field(
+        &self,
+        document: Document<'_>,
+        brought: Option<Value<'_>>,
+        context: &Context<'_>,
+    ) -> Result<Option<Vec<u8>>, Rejection> {
+        let kept = CowDocument::from_writer(edit::without(document, &self.store));
         let kept = kept.as_document();
-        if self.per == Per::Document {
-            return Ok(edit::append(kept, |w| w.value(&self.store, time.as_value())));
+        let mut stamps = match brought {
+            Some(value) => self.brought_by_field(value, context)?,
+            None => Vec::new(),
+        };
+        let fields = self.guarded_fields(kept)?;
+        let unstamped = |path: &&str| !stamps.iter().any(|stamp| stamp.path == *path);
+        let unstamped: Vec<&str> = fields.into_iter().filter(unstamped).collect();
+        // A document without guarded fields too says when it was written.
+        if !unstamped.is_empty() || brought.is_none() {
+            let time = self.source_time(context, None, |path| path.lookup(document))?;
+            if time.is_none() && brought.is_none() {
+                return Ok(None);
+            }
+            stamps.extend(unstamped.into_iter().filter_map(|path| Some(Stamp { path, time: time? })));
         }
-        let stamp = |path| Write { path, change: Change::Put(Put::Value(time.as_value())) };
-        let stamps = match &self.fields {
+        let writes = stamps.iter().map(|Stamp { path, time }| {
+            let value = self.stamp_type.value(time);
+            Write { path, change: Change::Put(Put::Value(value)) }
+        });
+        let writes = Writes::new(writes.collect())?;
+        Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))
+    }
+
+    /// The paths of the guarded fields that `document` holds.
+    fn guarded_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
+        match &self.fields {
             Fields::All => {
-                let fields = kept.elements().filter(|field| field.key != b"_id");
-                Writes::new(
-                    fields.map(|field| field_name(field.key).map(stamp)).collect::<Result<WriteList<'_>, _>>()?,
-                )?
+                document.elements().filter(|field| field.key != b"_id").map(|field| field_name(field.key)).collect()
             }
             Fields::Listed(_) => {
-                let found = self.registers().filter(|path| matches!(path.lookup(kept), Lookup::Found(_)));
-                Writes::new(found.map(|path| stamp(path.as_str())).collect())?
+                let held = self.registers().filter(|path| matches!(path.lookup(document), Lookup::Found(_)));
+                Ok(held.map(Path::as_str).collect())
             }
+        }
+    }
+
+    /// The stamps that an inserted document brings along; also those of fields that it does not hold, which were removed
+    /// at that time. Stamps of what is no guarded field are not kept.
+    fn brought_by_field<'d>(&'d self, brought: Value<'d>, context: &Context<'_>) -> Result<Vec<Stamp<'d>>, Rejection> {
+        let Some(stamps) = brought.as_document() else {
+            return Err(Rejection::new(
+                format!("its field '{}', where the stamps are kept, is of type {}", self.store, brought.kind.name()),
+                "Leave it out, or give the time of each field in it.",
+            ));
         };
-        Ok(edit::append(kept, |w| w.nested(&self.store, |w| stamps.tree().write_values(w))))
+        let stamp = |path: &'d str, value| {
+            let time = self.brought(context, &format!("{}.{path}", self.store), value)?;
+            Ok(Stamp { path, time })
+        };
+        match &self.fields {
+            Fields::All => stamps.elements().map(|field| stamp(field_name(field.key)?, field.value)).collect(),
+            Fields::Listed(_) => {
+                let held = self.registers().filter_map(|path| match path.lookup(stamps) {
+                    Lookup::Found(value) => Some(stamp(path.as_str(), value)),
+                    Lookup::Missing | Lookup::Blocked(_) => None,
+                });
+                held.collect()
+            }
+        }
     }
 
     /// The listed registers, and the source field where no listed one covers it: it must converge too.
@@ -201,38 +294,89 @@ impl Timestamps {
         operators: Document<'_>,
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
-        let touches = self.touches(operators)?;
-        if !touches.iter().any(|touched| touched.guarded) {
+        let touches = self.touches(update, operators, context)?;
+        let guarded = touches.paths.iter().filter(|touched| touched.guarded);
+        self.check_stamps(&touches.stamps, guarded.clone().map(|touched| touched.path))?;
+        let (mut guards, mut all_brought) = (false, true);
+        for touched in guarded.clone() {
+            guards = true;
+            all_brought &= self.brought_for(&touches.stamps, touched.path).is_some();
+        }
+        let pinned = self.pinned(update, |path| guarded.clone().any(|touched| touched.path == path))?;
+        if !guards && pinned.paths.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let Some(time) = self.source_time(context, |path| set_value(&touches, path))? else {
-            return Ok(Verdict::Forward);
+        let needs_time = !all_brought || !pinned.paths.is_empty();
+        let time = match needs_time {
+            false => None,
+            true => {
+                // What the filter pins is as old as the newest of what the client has stamped.
+                let brought = if all_brought { self.stamp_type.newest(&touches.stamps) } else { None };
+                let found = self.source_time(context, brought, |path| set_value(&touches.paths, path));
+                found.map_err(|rejection| if guards { rejection } else { without_time(&pinned, rejection) })?
+            }
         };
-        if update.array_filters {
-            return Ok(unguardable("it uses arrayFilters"));
+        if !guards {
+            return Ok(match time {
+                Some(time) => {
+                    let operators = Modification::Operators(self.stamped_on_insert(operators, &pinned, time));
+                    Verdict::rewrite(remade(update, update.filter.clone(), operators, true))
+                }
+                None => Verdict::Forward,
+            });
         }
-        let changes = match self.changes(update, &touches)? {
-            ControlFlow::Continue(changes) => changes,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        // In the client's order, as its stamps come.
-        let mut guarded = Vec::with_capacity(changes.len());
-        guarded.extend(changes.iter().filter(|write| write.is_guarded()).map(|write| write.path));
-        // `$setOnInsert` without an upsert changes nothing.
-        if guarded.is_empty() {
+        if time.is_none() && touches.stamps.is_empty() {
             return Ok(Verdict::Forward);
         }
-        let writes = Writes::new(changes)?;
-        let stage = Stage::new(&self.forms, time.as_value()).update(writes.tree(), &guarded);
+        // One stamp for all is there already.
+        let on_insert = match time {
+            Some(time) if self.per == Per::Field => pinned.at(time),
+            _ => Vec::new(),
+        };
+        let mut changes = match self.changes(update, &touches, time)? {
+            Ok(changes) => changes,
+            Err(verdict) => return Ok(verdict),
+        };
+        let writes = Writes::new(changes.writes)?;
+        if !on_insert.is_empty() && pinned.id {
+            changes.obstacle.get_or_insert_with(|| {
+                Rejection::new(
+                    "as an upsert it could insert guarded fields of its filter, and it may touch many documents",
+                    "Use updateOne.",
+                )
+            });
+        }
+        if let Some(obstacle) = changes.obstacle {
+            return Ok(match update.multi {
+                true => Verdict::Unguardable(obstacle),
+                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.guarded, &on_insert))),
+            });
+        }
+        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.guarded, &on_insert);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
-    /// The paths that the operators touch, but for stamps that are unset by themselves.
-    fn touches<'u>(&self, operators: Document<'u>) -> Result<Vec<Touched<'u>>, Rejection> {
+    /// The time that the client itself stamps a field with.
+    fn brought_for(&self, stamps: &[Stamp<'_>], path: &[u8]) -> Option<Time> {
+        let mut own = stamps.iter().filter(|stamp| self.per == Per::Document || stamp.path.as_bytes() == path);
+        own.next().map(|stamp| stamp.time)
+    }
+
+    /// The paths that the operators touch, and the stamps that they set; stamps may be unset only by themselves.
+    fn touches<'u>(
+        &self,
+        update: &Update<'_>,
+        operators: Document<'u>,
+        context: &Context<'_>,
+    ) -> Result<Touches<'u>, Rejection> {
         let mut resets = false;
-        let mut touches = Vec::with_capacity(8);
+        let mut touches = Touches { paths: Vec::with_capacity(8), stamps: Vec::new() };
         for (operator, path, value) in touched(operators) {
+            // Without an upsert it changes nothing.
+            if operator == b"$setOnInsert" && !update.upsert {
+                continue;
+            }
             let guarded = match self.reach(path) {
                 Reach::Free => false,
                 Reach::Guarded => true,
@@ -240,12 +384,15 @@ impl Timestamps {
                     resets = true;
                     continue;
                 }
-                Reach::Store => return Err(self.forged_stamp(path)),
+                Reach::Store => {
+                    touches.stamps.push(self.written_stamp(context, operator, path, value)?);
+                    continue;
+                }
                 Reach::Across(register) => return Err(self.across(path, &register)),
             };
-            touches.push(Touched { operator, path, value, guarded });
+            touches.paths.push(Touched { operator, path, value, guarded });
         }
-        if resets && touches.iter().any(|touched| touched.guarded) {
+        if resets && (!touches.stamps.is_empty() || touches.paths.iter().any(|touched| touched.guarded)) {
             return Err(Rejection::new(
                 format!("it unsets stamps in '{}' and writes guarded fields at once", self.store),
                 "Unset the stamps in a statement of its own.",
@@ -254,29 +401,56 @@ impl Timestamps {
         Ok(touches)
     }
 
-    /// What the operators do to each path; a verdict where one of them cannot be told as such.
+    /// What the operators do to each path, guarded fields without a time of their own at `time`; a verdict where one of
+    /// them cannot be told as such.
     fn changes<'u, 'a>(
         &self,
         update: &Update<'a>,
-        touches: &[Touched<'u>],
-    ) -> Result<ControlFlow<Verdict<'a>, WriteList<'u>>, Rejection> {
-        let mut changes = Vec::with_capacity(touches.len());
-        for Touched { operator, path, value, guarded } in touches.iter().copied() {
-            let put = |put| if guarded { Change::GuardedPut(put) } else { Change::Put(put) };
+        touches: &Touches<'u>,
+        time: Option<Time>,
+    ) -> Result<Result<Changes<'u>, Verdict<'a>>, Rejection> {
+        let count = touches.paths.len();
+        let mut changes =
+            Changes { writes: Vec::with_capacity(count), guarded: Vec::with_capacity(count), obstacle: None };
+        if update.array_filters {
+            changes.obstacle = Some(Rejection::new(
+                "it writes guarded fields of many documents, and has arrayFilters",
+                "Write the guarded fields in a statement of its own.",
+            ));
+        }
+        for Touched { operator, path, value, guarded } in touches.paths.iter().copied() {
+            let text = match updatable(path) {
+                Ok(text) => text,
+                Err(obstacle) => {
+                    changes.obstacle.get_or_insert(obstacle);
+                    utf8(path)?
+                }
+            };
+            let time = if guarded { self.brought_for(&touches.stamps, path).or(time) } else { None };
+            let put = |put| match time {
+                Some(time) => Change::GuardedPut(put, time),
+                None => Change::Put(put),
+            };
             let change = match operator {
                 b"$set" => put(Put::Value(value)),
                 b"$unset" => put(Put::Nothing),
                 b"$currentDate" if sets_a_date(value) => put(Put::Now),
-                b"$setOnInsert" if !update.upsert => continue,
-                b"$inc" if !guarded => match value.kind {
+                _ if guarded => return Ok(Err(not_a_register_write(operator, path))),
+                b"$inc" => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
                     _ => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
                 },
-                other => return Ok(ControlFlow::Break(self.not_a_register_write(other, path))),
+                other => {
+                    changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
+                    Change::Put(Put::Nothing)
+                }
             };
-            changes.push(Write { path: updatable(path)?, change });
+            if let Some(time) = time {
+                changes.guarded.push(Stamp { path: text, time });
+            }
+            changes.writes.push(Write { path: text, change });
         }
-        Ok(ControlFlow::Continue(changes))
+        Ok(Ok(changes))
     }
 
     fn replacement<'a>(
@@ -300,53 +474,17 @@ impl Timestamps {
             let name = String::from_utf8_lossy(field.key);
             return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
         }
-        let Some(time) = self.source_time(context, |path| path.lookup(document))? else { return Ok(Verdict::Forward) };
-        let stored = CowDocument::from_writer(self.stamped(document, &time)?);
-        let stage = Stage::new(&self.forms, time.as_value()).replacement(stored.as_document());
+        self.pinned(update, |_| true)?;
+        // It may have been read with the stamp, so the source comes first.
+        let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
+        let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
+        let Some(time) = self.source_time(context, brought, |path| path.lookup(document))? else {
+            return Ok(Verdict::Forward);
+        };
+        let stored = CowDocument::from_writer(self.stamped_as_a_whole(document, time));
+        let stage = Stage::new(&self.forms).replacement(stored.as_document(), time);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
-    }
-
-    /// The write's own time; `None` when it has none and passes unguarded.
-    fn source_time<'v>(
-        &self,
-        context: &Context<'v>,
-        of_write: impl FnOnce(&Path) -> Lookup<'v>,
-    ) -> Result<Option<OwnedValue>, Rejection> {
-        let found = match &self.source {
-            Source::Clock => return Ok(Some(self.stamp_type.clock(context.now))),
-            Source::Field(path) => of_write(path),
-            Source::Comment(path) => {
-                let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                path.lookup(comment)
-            }
-        };
-        let place = || match &self.source {
-            Source::Clock => "the proxy's clock".to_owned(),
-            Source::Field(path) => format!("field '{path}'"),
-            Source::Comment(path) => format!("field '{path}' of the comment"),
-        };
-        match (found, self.missing) {
-            (Lookup::Found(value), _) => self.stamp_type.accept(value).map(Some).ok_or_else(|| {
-                Rejection::new(
-                    format!("its source time, {}, is of type {}", place(), value.kind.name()),
-                    format!("Send it as {}.", self.stamp_type.wanted()),
-                )
-            }),
-            (Lookup::Missing | Lookup::Blocked(_), Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
-            (Lookup::Missing | Lookup::Blocked(_), Missing::Pass) => Ok(None),
-            (Lookup::Missing | Lookup::Blocked(_), Missing::Reject) => Err(Rejection::new(
-                format!("it writes guarded fields without its source time, {}", place()),
-                format!("Send {} along, as {}.", place(), self.stamp_type.wanted()),
-            )),
-        }
-    }
-
-    fn forged_stamp(&self, path: &[u8]) -> Rejection {
-        Rejection::new(
-            format!("it writes '{}', where the stamps are kept", String::from_utf8_lossy(path)),
-            format!("Leave '{}' out; only $unset is allowed, which lets the next write win.", self.store),
-        )
     }
 
     fn across(&self, path: &[u8], register: &str) -> Rejection {
@@ -359,20 +497,22 @@ impl Timestamps {
         };
         Rejection::new(format!("'{path}' overlaps the guarded field '{register}', which has one stamp"), hint)
     }
+}
 
-    fn not_a_register_write<'a>(&self, operator: &[u8], path: &[u8]) -> Verdict<'a> {
-        let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
-        match self.reach(path.as_bytes()) {
-            Reach::Guarded => Verdict::unguardable(
-                format!("{operator} on the guarded field '{path}' depends on the order of writes"),
-                "Use $set with the value the source has.",
-            ),
-            _ => Verdict::unguardable(
-                format!("{operator} on '{path}' cannot be combined with writes to guarded fields"),
-                "Send it as a statement of its own.",
-            ),
-        }
-    }
+fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
+    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
+    Verdict::unguardable(
+        format!("{operator} on the guarded field '{path}' depends on the order of writes"),
+        "Use $set with the value the source has.",
+    )
+}
+
+fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
+    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
+    Rejection::new(
+        format!("{operator} on '{path}' cannot be combined with writes to guarded fields of many documents"),
+        "Send it as a statement of its own, or update one document.",
+    )
 }
 
 /// A pipeline that stands for what the client wrote.
@@ -428,6 +568,13 @@ fn updatable(path: &[u8]) -> Result<&str, Rejection> {
             format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
             "Write the whole array or object, or write this path in a statement without guarded fields.",
         )
+    })
+}
+
+fn utf8(path: &[u8]) -> Result<&str, Rejection> {
+    std::str::from_utf8(path).map_err(|_| {
+        let path = String::from_utf8_lossy(path);
+        Rejection::new(format!("its path '{path}' is no UTF-8"), "Use a name of Unicode characters.")
     })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn javascript_date(text: &str) -> Result<i64, String> {
 }
 
 /// Milliseconds as `2026-01-31T12:00:00Z`; `None` outside the years 0 to 9999.
-pub(super) fn to_iso(milliseconds: i64) -> Option<String> {
+pub(crate) fn to_iso(milliseconds: i64) -> Option<String> {
     let text = bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok()?;
     (text.len() >= 20 && !text.starts_with(['-', '+'])).then_some(text)
 }

@@ -34,6 +34,7 @@ use crate::document::CowDocument;
 use chain::Reader;
 
 pub use compare::is_same;
+pub(crate) use date::to_iso;
 pub use error::ShellError;
 pub use render::{render, render_lines, render_unbroken};
 pub use write_text::extended_json;

@@ -159,7 +159,7 @@ fn what_the_server_knows_and_docward_does_not_is_internal() {
 }
 
 /// Of servers and tests among themselves, or able to write: unknown on purpose.
-const OTHERS: [&str; 28] = [
+const OTHERS: [&str; 26] = [
     "appendOplogNote",
     "availableQueryOptions",
     "captrunc",
@@ -170,7 +170,6 @@ const OTHERS: [&str; 28] = [
     "convertToCapped",
     "coordinateCommitTransaction",
     "cpuload",
-    "dbCheck",
     "driverOIDTest",
     "echo",
     "emptycapped",
@@ -183,7 +182,6 @@ const OTHERS: [&str; 28] = [
     "reapLogicalSessionCacheNow",
     "refreshLogicalSessionCacheNow",
     "setCommittedSnapshot",
-    "setIndexCommitQuorum",
     "setShardVersion",
     "sleep",
     "stageDebug",

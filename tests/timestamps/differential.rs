@@ -21,6 +21,24 @@ const PATHS: [&str; 20] = [
 ];
 const FREE: [&str; 6] = ["count", "free", "n.free", "f.g.h", "d.x.z", "n.b"];
 
+/// Operators that stand beside writes of guarded fields.
+const BESIDE: [&str; 13] = [
+    "$push",
+    "$push each",
+    "$addToSet",
+    "$addToSet each",
+    "$pull",
+    "$pullAll",
+    "$pop",
+    "$min",
+    "$max",
+    "$mul",
+    "$bit",
+    "$rename",
+    "$setOnInsert",
+];
+const BESIDE_PATHS: [&str; 6] = ["beside", "free", "n.q", "f.h", "list", "d.z"];
+
 #[derive(Clone, Debug)]
 struct Case {
     /// `None`: the statement upserts.
@@ -85,7 +103,8 @@ fn updates() -> impl Strategy<Value = Document> {
     let added = prop_oneof![4 => (-3..3i32).prop_map(Bson::Int32), 1 => Just(Bson::Double(1.5)), 1 => scalars()];
     let adds = vec((select(FREE.to_vec()), added), 0..2);
     let dates = vec(select(FREE.to_vec()), 0..2);
-    (sets, unsets, adds, dates).prop_map(|(sets, unsets, adds, dates)| {
+    let beside = vec((select(BESIDE.to_vec()), select(BESIDE_PATHS.to_vec()), values()), 0..2);
+    (sets, unsets, adds, dates, beside).prop_map(|(sets, unsets, adds, dates, beside)| {
         let collect =
             |fields: Vec<(&str, Bson)>| fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Document>();
         let mut set = collect(sets);
@@ -96,6 +115,21 @@ fn updates() -> impl Strategy<Value = Document> {
             ("$inc", collect(adds)),
             ("$currentDate", collect(dates.into_iter().map(|path| (path, true.into())).collect())),
         ];
+        for (operator, path, value) in beside {
+            let value = match (operator, value) {
+                ("$pop", _) => Bson::from(-1),
+                ("$bit", _) => doc! { "xor": 3 }.into(),
+                ("$rename", _) => "renamed".into(),
+                ("$pullAll", value) => vec![value].into(),
+                ("$push each", value) => doc! { "$each": [value, 1], "$sort": 1, "$slice": 2 }.into(),
+                ("$addToSet each", value) => doc! { "$each": [value, 1, 1] }.into(),
+                (_, value) => value,
+            };
+            let operator = operator.split(' ').next().unwrap();
+            let mut fields = update.get_document(operator).cloned().unwrap_or_default();
+            fields.insert(path, value);
+            update.insert(operator, fields);
+        }
         update.extend(others.into_iter().filter(|(_, f)| !f.is_empty()).map(|(k, f)| (k.to_owned(), f.into())));
         update
     })

@@ -1,5 +1,6 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
+//! `operators` what may stand beside guarded fields, `pins` what an upsert's filter inserts, `stamps` those that clients bring,
 //! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -9,8 +10,11 @@ mod support;
 
 mod differential;
 mod examples;
+mod operators;
+mod pins;
 mod reads;
 mod reset_clock;
+mod stamps;
 
 use std::sync::OnceLock;
 
@@ -30,9 +34,14 @@ rules:
   - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }
   - { name: arrival, namespace: "*.arrival", timestamps: { source: $clock } }
   - { name: clock, namespace: "*.clock", timestamps: { source: at, missing: clock } }
+  - { name: clocked, namespace: "*.clocked", timestamps: { source: at, fields: [a, n.b], missing: clock } }
   - { name: pass, namespace: "*.pass", timestamps: { source: at, missing: pass } }
   - { name: long, namespace: "*.long", timestamps: { source: at, type: long } }
   - { name: timestamp, namespace: "*.timestamp", timestamps: { source: at, type: timestamp } }
+  - { name: ahead, namespace: "*.ahead", timestamps: { source: at, max_ahead: 10m } }
+  - { name: ahead-long, namespace: "*.ahead_long", timestamps: { source: at, type: long, max_ahead: 10m } }
+  - { name: ahead-timestamp, namespace: "*.ahead_timestamp", timestamps: { source: at, type: timestamp, max_ahead: 10m } }
+  - { name: ahead-clock, namespace: "*.ahead_clock", timestamps: { source: $clock, max_ahead: 1s } }
   - { name: hiding, namespace: "*.hiding", timestamps: { source: at, hide: true } }
 "#;
 

@@ -67,3 +67,15 @@ async fn find_and_modify_returns_no_stamps() {
     let deleted = hiding.find_one_and_delete(doc! { "_id": 1 }).await.unwrap();
     assert_eq!(deleted, Some(doc! { "_id": 1, "a": 4, "at": time(4) }));
 }
+
+/// A copy keeps the stamps, or late writes to it would win.
+#[tokio::test]
+async fn an_aggregation_into_a_collection_writes_the_stamps() {
+    let (views, mut stamped, stamps) = prepared().await;
+    stamped.insert("last_modified", stamps);
+    let stages = [doc! { "$out": "copy" }, doc! { "$merge": { "into": "merged" } }];
+    for (stage, copy) in stages.into_iter().zip(["copy", "merged"]) {
+        views.run(doc! { "aggregate": "hiding", "pipeline": [stage], "cursor": {} }).await.unwrap();
+        assert_eq!(views.stored(copy).await, std::slice::from_ref(&stamped), "{copy}");
+    }
+}

@@ -12,13 +12,13 @@ pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<O
 }
 
 /// A pipeline, as the array's document, with `$unset` of `field` where it costs no index; `None` when it names the field, or
-/// reads no documents of the collection.
+/// reads no documents of the collection, or writes what it reads: a copy keeps the stamps.
 pub(super) fn pipeline(stages: Document<'_>, field: &str) -> Option<OwnedValue> {
     if mentions(Value { kind: Kind::Array, bytes: stages.as_bytes() }, field) {
         return None;
     }
     let first = stages.values().next().and_then(Value::as_document).and_then(Document::first);
-    if first.is_some_and(|stage| NO_DOCUMENTS.contains(&stage.key)) {
+    if first.is_some_and(|stage| NO_DOCUMENTS.contains(&stage.key)) || stages.values().any(writes) {
         return None;
     }
     let leading = |stage: &Value<'_>| {
@@ -34,6 +34,11 @@ pub(super) fn pipeline(stages: Document<'_>, field: &str) -> Option<OwnedValue> 
         });
     });
     Document::parse(&hidden).ok().and_then(Document::first).map(|wrapped| wrapped.value.into())
+}
+
+fn writes(stage: Value<'_>) -> bool {
+    let name = stage.as_document().and_then(Document::first).map(|stage| stage.key);
+    matches!(name, Some(b"$out" | b"$merge"))
 }
 
 /// Stages that only choose and order documents, or must come first: `$unset` goes behind them, so that they
@@ -180,6 +185,8 @@ mod tests {
             doc! {"$collStats": {}},
             doc! {"$changeStream": {}},
             doc! {"$unset": ["lm"]},
+            doc! {"$out": "copy"},
+            doc! {"$merge": {"into": "copy"}},
         ] {
             assert_eq!(run(stages(std::slice::from_ref(&kept))), None, "{kept}");
         }

@@ -5,7 +5,7 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
-use super::settings::{Per, StampType};
+use super::settings::{Per, StampType, Time};
 use super::writes::{Change, Child, Put, Tree, Write};
 use crate::document::{
     CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
@@ -19,6 +19,7 @@ const FIELD_LENGTH: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Forms {
     per: Per,
+    stamp_type: StampType,
     /// What a stamp's path begins with: the field of the stamps, and a dot where each register has its own.
     store: String,
     /// True when the stamp is newer than the write. A stamp of another type (the rule's `type` was changed) counts as
@@ -55,6 +56,7 @@ impl Forms {
         };
         Self {
             per,
+            stamp_type,
             stale: Template::new(stale),
             stamp: Template::new(|slot| cond(slot, stale, |slot| slot.string(&stamp), |slot| slot.value(time))),
             register: Template::new(|slot| {
@@ -73,42 +75,70 @@ impl Forms {
     }
 }
 
-/// What all expressions of one write have in common.
+/// Writes the stages of one rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stage<'r> {
     forms: &'r Forms,
-    /// The write's own time.
-    time: [u8; 8],
+}
+
+/// A register that is written, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp<'u> {
+    pub(super) path: &'u str,
+    pub(super) time: Time,
 }
 
 impl<'r> Stage<'r> {
-    /// `time` is of the rule's type.
-    pub(super) fn new(forms: &'r Forms, time: Value<'_>) -> Self {
-        Self { forms, time: time.bytes.first_chunk().copied().unwrap_or_default() }
+    pub(super) fn new(forms: &'r Forms) -> Self {
+        Self { forms }
     }
 
-    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers at `guarded`.
-    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[&str]) -> CowDocument<'a> {
+    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `guarded`; those of `pinned` for a document
+    /// that an upsert inserts without an `_id`.
+    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> CowDocument<'a> {
+        let whole = guarded.first().map(|stamp| Stamp { path: "", time: stamp.time });
         let stamped = match self.forms.per {
             Per::Field => guarded,
-            Per::Document => &[""],
+            Per::Document => whole.as_slice(),
         };
         CowDocument::build_of(FIELD_LENGTH * (tree.len() + stamped.len()), |w| {
             w.nested("$set", |w| {
                 tree.children().for_each(|(name, child)| self.child(w.slot(name), name, child));
-                for path in stamped {
-                    self.forms.stamp.write(w.prefixed_slot(&self.forms.store, path), self.filling(path, VALUE_HOLE));
+                for Stamp { path, time } in stamped {
+                    self.forms.stamp.write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
+                }
+                for Stamp { path, time } in pinned {
+                    self.pinned_stamp(w.prefixed_slot(&self.forms.store, path), path, *time);
                 }
             });
         })
     }
 
+    /// The stamp of a field that only an inserted document gets. There the field is, and the `_id` not yet.
+    fn pinned_stamp(self, slot: Slot<'_>, path: &str, time: Time) {
+        cond(
+            slot,
+            |slot| {
+                slot.nested(|w| {
+                    w.array("$and", |a| {
+                        a.nested(|w| has_type(w, |slot| field(slot, "_id"), "missing"));
+                        a.nested(|w| {
+                            w.array("$not", |a| a.nested(|w| has_type(w, |slot| field(slot, path), "missing")));
+                        });
+                    });
+                });
+            },
+            |slot| slot.value(self.forms.stamp_type.value(&time)),
+            |slot| slot.prefixed("$", &[&self.forms.store, path].concat()),
+        );
+    }
+
     /// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.
-    pub(super) fn replacement<'a>(self, stored: Document<'_>) -> CowDocument<'a> {
+    pub(super) fn replacement<'a>(self, stored: Document<'_>, time: Time) -> CowDocument<'a> {
         CowDocument::build(|w| {
             cond(
                 w.slot("$replaceWith"),
-                |slot| self.stale(slot, ""),
+                |slot| self.stale(slot, "", time),
                 |slot| slot.string("$$ROOT"),
                 |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
             );
@@ -116,12 +146,8 @@ impl<'r> Stage<'r> {
     }
 
     /// Whether the stamp of the register at `path` is newer.
-    fn stale(self, slot: Slot<'_>, path: &str) {
-        self.forms.stale.write(slot, self.filling(path, VALUE_HOLE));
-    }
-
-    fn filling<'f>(self, path: &'f str, value: Value<'f>) -> Filling<'f> {
-        Filling { text: path, number: self.time, value }
+    fn stale(self, slot: Slot<'_>, path: &str, time: Time) {
+        self.forms.stale.write(slot, filling(path, time, VALUE_HOLE));
     }
 
     /// The value of the field at `path` after the write.
@@ -138,10 +164,10 @@ impl<'r> Stage<'r> {
                 (value, true) => slot.nested(|w| w.value("$literal", value)),
                 (value, false) => slot.value(value),
             },
-            Change::GuardedPut(put) => {
+            Change::GuardedPut(put, time) => {
                 let (value, is_literal) = value_after(put);
                 let form = if is_literal { &self.forms.literal } else { &self.forms.register };
-                form.write(slot, self.filling(path, value));
+                form.write(slot, filling(path, time, value));
             }
             Change::Add(amount) => write_add(slot, path, amount),
         }
@@ -183,12 +209,13 @@ impl<'r> Stage<'r> {
     /// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
     /// document around its field. With one stamp for all, a stale write leaves nothing.
     fn created(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
-        let mut creating = tree.creating();
-        match self.forms.per {
-            _ if creating.clone().next().is_none() => field(slot, path),
-            Per::Document if creating.all(Write::is_guarded) => cond(
+        let creating = tree.creating();
+        let times = || creating.clone().map(Write::time);
+        match (self.forms.per, times().next()) {
+            (_, None) => field(slot, path),
+            (Per::Document, Some(Some(time))) if times().all(|time| time.is_some()) => cond(
                 slot,
-                |slot| self.stale(slot, ""),
+                |slot| self.stale(slot, "", time),
                 |slot| field(slot, path),
                 |slot| self.created_fields(slot, path, tree),
             ),
@@ -211,23 +238,28 @@ impl<'r> Stage<'r> {
     /// The path runs through a scalar or an array: nothing happens if nothing would be created, else the
     /// statement fails as it does for the operator (PathNotViable).
     fn blocked(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
-        let mut creating = tree.creating();
+        let creating = tree.creating();
         let fail =
             |slot: Slot<'_>| failure(slot, &format!("cannot write inside field '{path}', which is of type "), path);
-        if !creating.clone().all(Write::is_guarded) {
+        if creating.clone().any(|write| write.time().is_none()) {
             return fail(slot);
         }
+        let guarded = creating.filter_map(|write| Some((write.path, write.time()?)));
         cond(
             slot,
             |slot| {
                 slot.nested(|w| {
-                    w.array("$and", |a| creating.by_ref().for_each(|write| self.stale(a.slot(), write.path)));
+                    w.array("$and", |a| guarded.for_each(|(path, time)| self.stale(a.slot(), path, time)));
                 });
             },
             |slot| field(slot, path),
             fail,
         );
     }
+}
+
+fn filling<'f>(path: &'f str, time: Time, value: Value<'f>) -> Filling<'f> {
+    Filling { text: path, number: time, value }
 }
 
 /// What a field is given, and whether that must be marked as a literal, because it could be an expression.

@@ -1,7 +1,7 @@
 //! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
 
 use super::super::read_path;
-use super::pipeline::Forms;
+use super::pipeline::{Forms, Stamp};
 use crate::document::{Kind, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};
 
@@ -15,6 +15,8 @@ pub struct Timestamps {
     pub(super) store: String,
     pub(super) per: Per,
     pub(super) missing: Missing,
+    /// Milliseconds that a source time may be ahead of docward's clock.
+    pub(super) max_ahead: Option<i64>,
     pub(super) hide: bool,
     pub(super) forms: Box<Forms>,
 }
@@ -28,6 +30,9 @@ pub(super) enum Source {
     /// Arrival at the proxy.
     Clock,
 }
+
+/// A stamp's eight bytes as BSON has them; its type is the rule's.
+pub(super) type Time = [u8; 8];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StampType {
@@ -67,6 +72,7 @@ impl Timestamps {
         let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
         let missing = reader
             .choice("missing", &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)]);
+        let max_ahead = reader.duration("max_ahead");
         let hide = reader.boolean("hide");
         if let Some(store) = &store
             && (!store.value.is_top_level() || store.value.as_str() == "_id")
@@ -87,6 +93,7 @@ impl Timestamps {
             store,
             per,
             missing: missing.map_or(Missing::Reject, |word| word.value),
+            max_ahead: max_ahead.map(|ahead| i64::try_from(ahead.value.as_millis()).unwrap_or(i64::MAX)),
             hide: hide.is_some_and(|flag| flag.value),
         })
     }
@@ -112,13 +119,52 @@ impl StampType {
 
     /// The value as stamps are stored, if it is of this type. A long may come as any whole number, because
     /// drivers choose the width: all become int64, so that stamps compare within one type.
-    pub(super) fn accept(self, value: Value<'_>) -> Option<OwnedValue> {
+    pub(super) fn accept(self, value: Value<'_>) -> Option<Time> {
         match (self, value.kind) {
-            (Self::Date, Kind::DateTime) => Some(value.into()),
-            (Self::Long, _) => value.as_integer().map(OwnedValue::int64),
+            (Self::Date, Kind::DateTime) => value.as_raw_i64().map(i64::to_le_bytes),
+            (Self::Long, _) => value.as_integer().map(i64::to_le_bytes),
             // mongod puts its own time in the place of Timestamp(0, 0).
-            (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(|_| value.into()),
+            (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(i64::to_le_bytes),
             _ => None,
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self::Date => Kind::DateTime,
+            Self::Long => Kind::Int64,
+            Self::Timestamp => Kind::Timestamp,
+        }
+    }
+
+    /// The time as a value.
+    pub(super) fn value(self, time: &Time) -> Value<'_> {
+        Value { kind: self.kind(), bytes: time }
+    }
+
+    /// Whether a stored stamp is newer. One of another type counts as missing.
+    pub(super) fn is_newer(self, stored: Value<'_>, time: Time) -> bool {
+        let bits = stored.as_raw_i64().filter(|_| stored.kind == self.kind());
+        bits.is_some_and(|bits| match self {
+            Self::Date | Self::Long => bits > i64::from_le_bytes(time),
+            Self::Timestamp => bits as u64 > u64::from_le_bytes(time),
+        })
+    }
+
+    pub(super) fn newest(self, stamps: &[Stamp<'_>]) -> Option<Time> {
+        let rank = |time: &Time| match self {
+            Self::Date | Self::Long => i128::from(i64::from_le_bytes(*time)),
+            Self::Timestamp => i128::from(u64::from_le_bytes(*time)),
+        };
+        stamps.iter().map(|stamp| stamp.time).max_by_key(rank)
+    }
+
+    /// Milliseconds since 1970, as far as the type tells: a long may count them.
+    pub(super) fn milliseconds(self, time: Time) -> i64 {
+        let bits = i64::from_le_bytes(time);
+        match self {
+            Self::Date | Self::Long => bits,
+            Self::Timestamp => i64::from((bits as u64 >> 32) as u32) * 1000,
         }
     }
 
@@ -132,13 +178,12 @@ impl StampType {
     }
 
     /// `now` in milliseconds since 1970.
-    pub(super) fn clock(self, now: i64) -> OwnedValue {
+    pub(super) fn clock(self, now: i64) -> Time {
         match self {
-            Self::Date => OwnedValue::date(now),
-            Self::Long => OwnedValue::int64(now),
+            Self::Date | Self::Long => now.to_le_bytes(),
             Self::Timestamp => {
                 let seconds = u32::try_from(now.div_euclid(1000)).unwrap_or(u32::MAX);
-                OwnedValue::timestamp(seconds, now.rem_euclid(1000) as u32 + 1)
+                ((u64::from(seconds) << 32) | (now.rem_euclid(1000) as u64 + 1)).to_le_bytes()
             }
         }
     }

@@ -3,14 +3,15 @@
 use std::cmp::Ordering;
 
 use super::super::Rejection;
+use super::settings::Time;
 use crate::document::{Value, Writer};
 
 /// What a write does to one path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'v> {
     Put(Put<'v>),
-    /// The same, unless the path's stamp is newer.
-    GuardedPut(Put<'v>),
+    /// The same, unless the path's stamp is newer than this.
+    GuardedPut(Put<'v>, Time),
     Add(Value<'v>),
 }
 
@@ -34,8 +35,12 @@ pub(super) struct Write<'v> {
 pub(super) type WriteList<'v> = Vec<Write<'v>>;
 
 impl Write<'_> {
-    pub(super) fn is_guarded(&self) -> bool {
-        matches!(self.change, Change::GuardedPut(_))
+    /// The write's time, if a stamp guards it.
+    pub(super) fn time(&self) -> Option<Time> {
+        match self.change {
+            Change::GuardedPut(_, time) => Some(time),
+            _ => None,
+        }
     }
 }
 
@@ -118,7 +123,7 @@ impl<'w> Tree<'w> {
 
     /// The writes that would create their paths.
     pub(super) fn creating(self) -> impl Iterator<Item = &'w Write<'w>> + Clone {
-        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::GuardedPut(Put::Nothing));
+        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::GuardedPut(Put::Nothing, _));
         self.writes.iter().filter(move |write| !unset(write.change))
     }
 

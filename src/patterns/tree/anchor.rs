@@ -145,7 +145,7 @@ fn write_regex(w: &mut Writer<'_>, field: &str, pattern: &str) {
 fn filter_key(class: Class) -> Option<&'static str> {
     match class {
         Class::Find => Some("filter"),
-        Class::Count | Class::Distinct => Some("query"),
+        Class::Count | Class::Distinct | Class::MapReduce => Some("query"),
         _ => None,
     }
 }

@@ -1,0 +1,163 @@
+//! Writes to guarded fields beside operators that a pipeline cannot express (`$push` with `$sort`, array filters,
+//! positional paths, `$setOnInsert` of an upsert): the operators themselves, without the writes that are late.
+//!
+//! Which ones are late is read from the stored document's stamps, in one transaction with the statement.
+
+use super::Timestamps;
+use super::pipeline::Stamp;
+use super::settings::{Per, StampType, Time};
+use crate::command::{Modification, Operation, Update};
+use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
+use crate::patterns::Rejection;
+use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
+
+/// A statement with guarded writes.
+#[derive(Debug, Clone)]
+pub(super) struct InOperators {
+    store: String,
+    per: Per,
+    stamp_type: StampType,
+    /// The guarded paths that it writes, and when.
+    guarded: Vec<(String, Time)>,
+    /// Guarded paths that its filter puts into a document that it inserts.
+    pinned: Vec<(String, Time)>,
+}
+
+impl InOperators {
+    pub(super) fn new(rule: &Timestamps, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> Self {
+        let owned = |stamps: &[Stamp<'_>]| stamps.iter().map(|stamp| (stamp.path.to_owned(), stamp.time)).collect();
+        Self {
+            store: rule.store.clone(),
+            per: rule.per,
+            stamp_type: rule.stamp_type,
+            guarded: owned(guarded),
+            pinned: owned(pinned),
+        }
+    }
+
+    /// Whether the write of the field at `path` is late for the document with these stamps.
+    fn is_late(&self, stored: Document<'_>, path: &str, time: Time) -> bool {
+        let stamp = match self.per {
+            Per::Document => stored.get(self.store.as_str()),
+            Per::Field => stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|stamps| {
+                match Path::parse(path)?.lookup(stamps) {
+                    Lookup::Found(stamp) => Some(stamp),
+                    Lookup::Missing | Lookup::Blocked(_) => None,
+                }
+            }),
+        };
+        stamp.is_some_and(|stamp| self.stamp_type.is_newer(stamp, time))
+    }
+
+    /// The guarded writes that are not late.
+    fn timely<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, Time)> {
+        self.guarded.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
+    }
+
+    /// `operators` with the guarded writes of `timely` only, and their stamps.
+    fn applied<'a>(&self, operators: Document<'_>, timely: &[&(String, Time)]) -> CowDocument<'a> {
+        let path_is = |path: &str, key: &[u8]| path.as_bytes() == key;
+        let is_late = |key: &[u8]| {
+            self.guarded.iter().any(|(path, _)| path_is(path, key))
+                && !timely.iter().any(|(path, _)| path_is(path, key))
+        };
+        let is_stamp = |key: &[u8]| {
+            key.strip_prefix(self.store.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+        };
+        let is_kept = |key: &[u8]| !is_late(key) && !is_stamp(key);
+        CowDocument::build(|w| {
+            w.nested("$set", |w| {
+                let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                set.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
+                self.write_stamps(w, timely);
+            });
+            for operator in operators.elements().filter(|operator| operator.key != b"$set") {
+                let name = match operator.key {
+                    b"$unset" => "$unset",
+                    b"$currentDate" => "$currentDate",
+                    _ => {
+                        w.element(operator);
+                        continue;
+                    }
+                };
+                let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
+                w.nested(name, |w| {
+                    fields.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
+                });
+            }
+        })
+    }
+
+    fn write_stamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)]) {
+        match self.per {
+            Per::Field => timely.iter().for_each(|(path, time)| {
+                w.value(&format!("{}.{path}", self.store), self.stamp_type.value(time));
+            }),
+            Per::Document => {
+                if let Some((_, time)) = timely.first() {
+                    w.value(&self.store, self.stamp_type.value(time));
+                }
+            }
+        }
+    }
+}
+
+impl Procedure for InOperators {
+    fn begin(&self) -> Box<dyn Conversation> {
+        Box::new(Applying { statement: self.clone(), stage: Stage::Start })
+    }
+}
+
+#[derive(Debug)]
+struct Applying {
+    statement: InOperators,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Start,
+    Selected,
+    Applied,
+}
+
+impl Conversation for Applying {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+        match (self.stage, heard) {
+            (Stage::Start, _) => {
+                self.stage = Stage::Selected;
+                let fields = document(|w| w.int32(self.statement.store.as_str(), 1));
+                Wish::Select { limit: 1, fields }
+            }
+            (Stage::Selected, Heard::Documents(found)) => {
+                self.stage = Stage::Applied;
+                self.apply(operation, found.first().copied())
+            }
+            (Stage::Applied, _) => Wish::Finish,
+            (Stage::Selected, _) => Wish::Reject(lost()),
+        }
+    }
+}
+
+impl Applying {
+    fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> Wish<'a> {
+        let Operation::Update(update) = operation else { return Wish::Reject(lost()) };
+        let Modification::Operators(operators) = &update.modification else { return Wish::Reject(lost()) };
+        let mut stamped = self.statement.timely(stored.unwrap_or(Document::EMPTY));
+        if stored.is_none() {
+            stamped.extend(&self.statement.pinned);
+        }
+        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &stamped));
+        let mut update = Update { modification: operators, ..update.clone() };
+        if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
+            // The one that was looked at.
+            update.conditions.push(CowDocument::build(|w| w.value("_id", id)));
+            update.upsert = false;
+        }
+        Wish::Apply(Operation::Update(update))
+    }
+}
+
+fn lost() -> Rejection {
+    Rejection::new("docward lost its place in it", "Tell the DBA.")
+}

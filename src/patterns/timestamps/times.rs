@@ -1,0 +1,157 @@
+//! When a write happened: its source time, and the stamps that it brings along.
+
+use super::super::{Context, Rejection};
+use super::Timestamps;
+use super::pipeline::Stamp;
+use super::settings::{Missing, Per, Source, StampType, Time};
+use crate::document::{Document, Lookup, Path, Value};
+use crate::shell::to_iso;
+
+impl Timestamps {
+    /// The write's own time, or else `brought`; `None` when it has none and passes unguarded.
+    pub(super) fn source_time<'v>(
+        &self,
+        context: &Context<'v>,
+        brought: Option<Time>,
+        of_write: impl FnOnce(&Path) -> Lookup<'v>,
+    ) -> Result<Option<Time>, Rejection> {
+        let found = match &self.source {
+            Source::Clock => return Ok(Some(self.stamp_type.clock(context.now))),
+            Source::Field(path) => of_write(path),
+            Source::Comment(path) => {
+                let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                path.lookup(comment)
+            }
+        };
+        match (found, self.missing) {
+            (Lookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
+            _ if brought.is_some() => Ok(brought),
+            (_, Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
+            (_, Missing::Pass) => Ok(None),
+            (_, Missing::Reject) => Err(Rejection::new(
+                format!("it writes guarded fields without its source time, {}", self.source_place()),
+                format!("Send {} along, as {}.", self.source_place(), self.stamp_type.wanted()),
+            )),
+        }
+    }
+
+    fn source_place(&self) -> String {
+        match &self.source {
+            Source::Clock => "the proxy's clock".to_owned(),
+            Source::Field(path) => format!("field '{path}'"),
+            Source::Comment(path) => format!("field '{path}' of the comment"),
+        }
+    }
+
+    /// A stamp that the client sends itself, at `path` of the stored document.
+    pub(super) fn brought(&self, context: &Context<'_>, path: &str, value: Value<'_>) -> Result<Time, Rejection> {
+        self.accepted(context, value, || format!("field '{path}'"))
+    }
+
+    /// `value` as a stamp: of the rule's type, and not too far ahead of the clock.
+    fn accepted(&self, context: &Context<'_>, value: Value<'_>, place: impl Fn() -> String) -> Result<Time, Rejection> {
+        let Some(time) = self.stamp_type.accept(value) else {
+            return Err(Rejection::new(
+                format!("its source time, {}, is of type {}", place(), value.kind.name()),
+                format!("Send it as {}.", self.stamp_type.wanted()),
+            ));
+        };
+        let Some(max_ahead) = self.max_ahead else { return Ok(time) };
+        let milliseconds = self.stamp_type.milliseconds(time);
+        if milliseconds <= context.now.saturating_add(max_ahead) {
+            return Ok(time);
+        }
+        Err(Rejection::new(
+            format!(
+                "its source time, {}, is {}: more than `max_ahead` ahead of docward's clock, {}",
+                place(),
+                moment(milliseconds),
+                moment(context.now)
+            ),
+            "Set the clock of the source right.",
+        ))
+    }
+
+    /// The stamp that an operator writes inside the stamps' field.
+    pub(super) fn written_stamp<'u>(
+        &self,
+        context: &Context<'_>,
+        operator: &[u8],
+        path: &'u [u8],
+        value: Value<'_>,
+    ) -> Result<Stamp<'u>, Rejection> {
+        let time = match operator {
+            b"$set" => None,
+            b"$currentDate" if self.is_clock(value) => Some(self.stamp_type.clock(context.now)),
+            _ => return Err(self.forged_stamp(path)),
+        };
+        let text = std::str::from_utf8(path).map_err(|_| self.forged_stamp(path))?;
+        let below = text.strip_prefix(self.store.as_str()).unwrap_or_default();
+        let register = match self.per {
+            Per::Document => Some(below).filter(|below| below.is_empty()),
+            Per::Field => below.strip_prefix('.'),
+        };
+        let path = register.ok_or_else(|| match self.per {
+            Per::Field => Rejection::new(
+                format!("it sets '{}' as a whole, and would erase the stamps of other fields", self.store),
+                format!("Set the stamp of each field by its path, such as '{}.FIELD'.", self.store),
+            ),
+            Per::Document => self.forged_stamp(path),
+        })?;
+        let time = time.map_or_else(|| self.brought(context, text, value), Ok)?;
+        Ok(Stamp { path, time })
+    }
+
+    /// Whether `$currentDate` gives a stamp of the rule's type.
+    fn is_clock(&self, value: Value<'_>) -> bool {
+        match self.stamp_type {
+            StampType::Date => super::sets_a_date(value),
+            StampType::Timestamp => {
+                value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str) == Some("timestamp")
+            }
+            StampType::Long => false,
+        }
+    }
+
+    fn forged_stamp(&self, path: &[u8]) -> Rejection {
+        Rejection::new(
+            format!("it writes '{}', where the stamps are kept", String::from_utf8_lossy(path)),
+            format!(
+                "Set a stamp together with its field, to the time at the source; or $unset '{}' in a statement of its \
+                 own, which lets the next write win.",
+                self.store
+            ),
+        )
+    }
+
+    /// Each stamp belongs to one guarded field that the same statement writes.
+    pub(super) fn check_stamps<'u>(
+        &self,
+        stamps: &[Stamp<'_>],
+        guarded: impl Iterator<Item = &'u [u8]> + Clone,
+    ) -> Result<(), Rejection> {
+        for (index, Stamp { path, .. }) in stamps.iter().enumerate() {
+            let place = if path.is_empty() { self.store.clone() } else { format!("{}.{path}", self.store) };
+            let (before, _) = stamps.split_at_checked(index).unwrap_or_default();
+            if before.iter().any(|other| other.path == *path) {
+                return Err(Rejection::new(format!("it sets the stamp '{place}' twice"), "Set it once."));
+            }
+            let mut guarded = guarded.clone();
+            let written = match self.per {
+                Per::Document => guarded.next().is_some(),
+                Per::Field => guarded.any(|written| written == path.as_bytes()),
+            };
+            if !written {
+                return Err(Rejection::new(
+                    format!("it sets the stamp '{place}', and writes no guarded field that it belongs to"),
+                    "Write a stamp only together with its field.",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn moment(milliseconds: i64) -> String {
+    to_iso(milliseconds).unwrap_or_else(|| format!("{milliseconds} ms after 1970"))
+}
