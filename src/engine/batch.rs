@@ -30,6 +30,7 @@ use crate::document::{Document, Writer};
 use crate::patterns::Rule;
 use crate::wire::op_msg;
 
+pub(super) use asking::is_gone;
 use transaction::{Told, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
@@ -152,6 +153,10 @@ impl<'f> BatchJob<'f> {
             Flow::Continue(()) => self.advance(observations),
             Flow::Break(step) => step,
         }
+    }
+
+    pub(super) fn command(&self) -> &Command<'f> {
+        &self.command
     }
 
     pub(super) fn own_session(&self) -> OwnSession {
@@ -382,7 +387,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The server's reply is the client's.
-    fn pass_on(&self, frame: &[u8]) -> Step {
+    pub(super) fn pass_on(&self, frame: &[u8]) -> Step {
         if self.command.message.more_to_come() { Step::Silent } else { Step::Reply(frame.to_vec()) }
     }
 

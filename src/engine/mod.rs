@@ -16,6 +16,7 @@ pub mod lookup;
 mod merge;
 mod observation;
 mod plan;
+mod privileges;
 pub mod queries;
 mod refusal;
 mod rehearsal;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 pub use authentication::{read_users, users_question};
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
+pub use privileges::Privileges;
 pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
 pub use trace_context::TraceContext;
@@ -44,6 +46,9 @@ pub struct Session {
     pub app_name: Option<String>,
     /// (authentication database, name) of everybody who is authenticated; `None` until it was asked for.
     pub users: Option<Vec<(String, String)>>,
+    /// What the server lets them do. The next process asks again.
+    #[serde(skip)]
+    pub privileges: Privileges,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
     /// The connection's number in its process, for logs.

@@ -9,6 +9,7 @@ use super::super::judge::Refused;
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
+use super::super::privileges::{Asking, Privileges};
 use super::{Awaiting, BatchJob, Flow, Run, Wanting, close};
 use crate::command::Statement;
 use crate::document::Document;
@@ -41,6 +42,29 @@ impl<'f> BatchJob<'f> {
             }
         }
         leases
+    }
+
+    /// The first question about what the client may do, where docward would ask for numbers as its own user and does
+    /// not know whether the client may store them.
+    pub(in crate::engine) fn unknown_access(&self, privileges: &Privileges) -> Option<(Asking, Vec<u8>)> {
+        let in_transaction = self.command.session().in_transaction;
+        let looks_up = |rule: &Rule| strategy(rule) == Some(Strategy::Counter) || !in_transaction;
+        let mut known = None;
+        for index in self.sendable() {
+            let Some(judged) = self.judged.get(index) else { continue };
+            let namespace = judged.statement.namespace;
+            let by_upsert = judged.statement.is_upsert();
+            // Most statements are about the same as the one before.
+            if known == Some((namespace, by_upsert)) || !judged.sequences.iter().any(|rule| looks_up(rule)) {
+                continue;
+            }
+            let access = self.batch.namespace(&judged.statement);
+            if !privileges.covers(access, by_upsert) {
+                return Some(Asking::about(access, by_upsert, &self.command));
+            }
+            known = Some((namespace, by_upsert));
+        }
+        None
     }
 
     pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {

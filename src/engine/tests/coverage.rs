@@ -119,7 +119,7 @@ fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<Said>) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);
-    let step = plan.next(Input::Start, &mut Session::default());
+    let step = plan.next(Input::Start, &mut session());
     let said = plan.take_observations().iter().map(|observation| observation.said).collect();
     (step, said)
 }
