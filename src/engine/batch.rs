@@ -60,12 +60,17 @@ pub(super) struct BatchJob<'f> {
 /// A rule, and the statements that want its numbers.
 type Wanting<'f> = (&'f Rule, SmallVec<[usize; 1]>);
 
+/// A number of an optimistic sequence that the server refused.
+type Taken = (crate::rules::RuleId, i64);
+
 /// Statements that go upstream as one command.
 #[derive(Debug)]
 struct Run {
     statements: Vec<usize>,
     /// The next numbers of optimistic sequences, as far as they are known.
     next_numbers: Vec<(crate::rules::RuleId, i64)>,
+    /// A number of a rule that was found to be taken, though the maximum may be below it.
+    taken: Option<Taken>,
     attempts: u32,
     stage: Stage,
 }
@@ -86,7 +91,7 @@ enum Stage {
 
 impl Run {
     fn of(statements: Vec<usize>) -> Self {
-        Self { statements, next_numbers: Vec::new(), attempts: 0, stage: Stage::Whole }
+        Self { statements, next_numbers: Vec::new(), taken: None, attempts: 0, stage: Stage::Whole }
     }
 }
 
@@ -336,11 +341,11 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(Step::Exchange(merge::get_more(&self.command, cursor)));
         }
         let errors = merge::errors_of(&reply, self.batch.form);
-        if let Some(retry) = self.retry_of(&run, &errors) {
+        if let Some((retry, taken)) = self.retry_of(&run, &errors) {
             // What stands before the taken number is done; the rest asks for the maximum again.
             let (done, rest) = run.statements.split_at(retry);
             self.tally.add(&reply, self.batch.form, done);
-            self.repeat(rest.to_vec(), run.attempts + u32::from(retry == 0));
+            self.repeat(rest.to_vec(), run.attempts + u32::from(retry == 0), taken);
             return Flow::Continue(());
         }
         if let Some(step) = self.look(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
@@ -358,26 +363,26 @@ impl<'f> BatchJob<'f> {
         } else if let (true, Some((failed, _))) = (optimistic, errors.first()) {
             // An unordered batch goes on behind the failed statement; its number is free again.
             let rest = run.statements.get(failed + 1..).unwrap_or_default().to_vec();
-            self.repeat(rest, 0);
+            self.repeat(rest, 0, None);
         }
         Flow::Continue(())
     }
 
-    fn repeat(&mut self, statements: Vec<usize>, attempts: u32) {
+    fn repeat(&mut self, statements: Vec<usize>, attempts: u32, taken: Option<Taken>) {
         if statements.is_empty() {
             return;
         }
         if let Some(runs) = &mut self.runs {
-            runs.push_front(Run { attempts, ..Run::of(statements) });
+            runs.push_front(Run { attempts, taken, ..Run::of(statements) });
         }
     }
 
     fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
         if let Some(error) = error
-            && self.retry_of(&run, &[(0, error)]).is_some()
+            && let Some((_, taken)) = self.retry_of(&run, &[(0, error)])
         {
-            self.repeat(run.statements, run.attempts + 1);
+            self.repeat(run.statements, run.attempts + 1, taken);
             return Flow::Continue(());
         }
         Flow::Break(match self.look(&run, reply, error, frame) {

@@ -35,12 +35,20 @@ pub enum Start {
     After(Maximum),
 }
 
-/// The largest number in a field of a collection.
+/// The largest number in a field of a collection, rounded down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Maximum {
     pub database: String,
     pub collection: String,
     pub field: String,
+}
+
+impl Maximum {
+    /// A filter for the documents whose numbers count.
+    #[must_use]
+    pub fn filter(&self) -> Vec<u8> {
+        super::allocation::countable(&self.field)
+    }
 }
 
 /// The service's answer.

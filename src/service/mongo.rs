@@ -173,22 +173,18 @@ impl Server {
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
         let place = format!("the largest {field} of {database}.{collection}");
+        let filter = bson::Document::from_reader(maximum.filter().as_slice())
+            .map_err(|error| LookupError::Refused(format!("{place}: {error}")))?;
         let documents = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let found = documents
-            .find_one(doc! {field: {"$gte": f64::NEG_INFINITY}})
+            .find_one(filter)
             .sort(doc! {field: -1})
             .projection(doc! {field: 1, "_id": i32::from(field == "_id")})
             .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
             .read_concern(ReadConcern::local())
             .await
             .map_err(|error| sorted(&error, &place))?;
-        let Some(found) = found else { return Ok(None) };
-        let whole = whole_number(&found, field).ok_or_else(|| {
-            LookupError::Refused(format!(
-                "{place} cannot be continued: it is no whole number that fits 64 bits; mend that document"
-            ))
-        })?;
-        Ok(Some(whole))
+        Ok(found.and_then(|found| floor(&found, field)))
     }
 }
 
@@ -210,14 +206,10 @@ fn last_number(counter: &RawDocumentBuf) -> Option<i64> {
     (seq.kind != Kind::Double || last <= LAST_EXACT_DOUBLE).then_some(last)
 }
 
-fn whole_number(document: &RawDocumentBuf, field: &str) -> Option<i64> {
-    let PathLookup::Found(value) = Path::parse(field)?.lookup(Document::parse(document.as_bytes()).ok()?) else {
-        return None;
-    };
-    match value.as_f64() {
-        None => value.as_integer(),
-        Some(number) if number.abs() <= LAST_EXACT_DOUBLE as f64 => Some(number.floor() as i64),
-        Some(_) => None,
+fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
+    match Path::parse(field)?.lookup(Document::parse(document.as_bytes()).ok()?) {
+        PathLookup::Found(value) => value.floor(),
+        PathLookup::Missing | PathLookup::Blocked(_) => None,
     }
 }
 

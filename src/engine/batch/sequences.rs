@@ -10,7 +10,7 @@ use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::super::privileges::{Asking, Privileges};
-use super::{Awaiting, BatchJob, Flow, Run, Wanting, close};
+use super::{Awaiting, BatchJob, Flow, Run, Taken, Wanting, close};
 use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::sequence::Strategy;
@@ -155,7 +155,7 @@ impl<'f> BatchJob<'f> {
         let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
         let next = match found {
-            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
+            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum.max(run.taken_of(rule)))
                 .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
             Ok(Found::Numbers(_)) => return close("the service answered a maximum with something else"),
             Err(error) => Err(error),
@@ -180,16 +180,22 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// The place in the run of a statement whose optimistic number somebody else took. Inside a transaction
+    /// The place in the run of a statement whose optimistic number is taken, and that number if it is known. Inside a transaction
     /// the server has aborted, and the client's driver repeats the whole.
-    pub(super) fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<usize> {
+    pub(super) fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<(usize, Option<Taken>)> {
         let (place, error) = errors.first()?;
         let index = run.statements.get(*place)?;
         if self.command.session().in_transaction || run.attempts >= MAX_ATTEMPTS {
             return None;
         }
-        let taken = self.optimistic_rules(*index).any(|rule| allocation::is_taken(rule, *error));
-        taken.then_some(*place)
+        let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule, *error))?;
+        Some((*place, allocation::taken_number(rule, *error).map(|number| (rule.id, number))))
+    }
+}
+
+impl Run {
+    fn taken_of(&self, rule: &Rule) -> Option<i64> {
+        self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
     }
 }
 
