@@ -195,6 +195,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         ("sequence", json!({ "field": "no" })),
         ("sequence", json!({ "field": "no", "counter": "c", "block": 0 })),
         ("sequence", json!({ "field": "no", "counter": "c", "block": 1_000_001 })),
+        ("sequence", json!({ "field": "no", "counter": "c", "provided": "ignore" })),
         ("bounds", json!({ "field": "n" })),
         ("together", json!(["a"])),
         ("together", json!("a")),

@@ -61,7 +61,6 @@ fn split_decimal(bits: u128) -> Option<(i64, bool)> {
 mod tests {
     use bson::{Bson, Decimal128, raw::RawDocumentBuf};
 
-    use super::*;
     use crate::document::Document;
 
     fn split(value: impl Into<Bson>) -> Option<(i64, bool)> {

@@ -9,8 +9,8 @@ use crate::wire::op_msg;
 /// The server's DuplicateKey.
 const DUPLICATE_KEY: i64 = 11000;
 
-/// The lease that `count` statements on `namespace` need.
-pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Option<Lease> {
+/// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
+pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
     let start = match sequence.start {
         sequence::Start::At(first) => Start::At(first),
@@ -25,7 +25,7 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Opti
         collection: sequence.collection.clone(),
         id: sequence.counter.clone(),
     };
-    Some(Lease { counter, count: u32::try_from(count).ok()?, block: sequence.block, start })
+    Some(Lease { counter, count: u32::try_from(count).ok()?, brought, block: sequence.block, start })
 }
 
 /// The number that follows the largest one; `None` when that is the largest there can be.

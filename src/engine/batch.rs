@@ -57,8 +57,17 @@ pub(super) struct BatchJob<'f> {
     own_session: OwnSession,
 }
 
-/// A rule, and the statements that want its numbers.
-type Wanting<'f> = (&'f Rule, SmallVec<[usize; 1]>);
+/// What statements on one namespace want of one rule's counter.
+#[derive(Debug)]
+struct Wanting<'f> {
+    rule: &'f Rule,
+    /// Index of the batch's namespace.
+    namespace: usize,
+    /// Those that want a number.
+    statements: SmallVec<[usize; 1]>,
+    /// Numbers that others bring along.
+    brought: Vec<i64>,
+}
 
 /// A number of an optimistic sequence that the server refused.
 type Taken = (crate::rules::RuleId, i64);
@@ -188,10 +197,11 @@ impl<'f> BatchJob<'f> {
     }
 
     fn advance(&mut self, observations: &mut Observations) -> Step {
-        if let Some((rule, statements)) = self.leases.front() {
-            let namespace = statements.first().and_then(|index| self.judged.get(*index));
-            let namespace = namespace.map(|judged| self.batch.namespace(&judged.statement));
-            let lease = namespace.and_then(|namespace| allocation::lease(rule, namespace, statements.len()));
+        if let Some(wanting) = self.leases.front_mut() {
+            let brought = std::mem::take(&mut wanting.brought);
+            let namespace = self.batch.namespaces.get(wanting.namespace);
+            let count = wanting.statements.len();
+            let lease = namespace.and_then(|namespace| allocation::lease(wanting.rule, *namespace, count, brought));
             if let Some(lease) = lease {
                 self.awaiting = Awaiting::Lease;
                 return Step::Lookup(Lookup::Lease(lease));

@@ -11,8 +11,10 @@ pub enum Lookup {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
     pub counter: Counter,
-    /// How many numbers the message needs; at least 1.
+    /// How many numbers the message needs.
     pub count: u32,
+    /// Numbers that the message brings along: none of them is issued from now on.
+    pub brought: Vec<i64>,
     /// How many the service takes from the server at once, if it must take any; at least 1.
     pub block: u32,
     pub start: Start,

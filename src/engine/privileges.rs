@@ -7,7 +7,7 @@
 
 use super::Session;
 use super::batch::is_gone;
-use crate::command::{Command, Namespace, Reply, code, error_reply};
+use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
 use crate::document::{Document, Value, Writer};
 use crate::wire::op_msg;
 
@@ -22,13 +22,39 @@ pub struct Privileges {
     granted: Vec<Access>,
 }
 
-/// Inserts into one collection.
+/// Writes to one collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Access {
     database: String,
     collection: String,
-    /// By updates with `upsert`, for which mongod demands `update` as well.
-    by_upsert: bool,
+    means: Means,
+}
+
+/// What mongod demands privileges for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    Insert,
+    Update,
+    /// Both.
+    Upsert,
+}
+
+impl Means {
+    pub(super) fn of(statement: &Statement<'_>) -> Self {
+        match &statement.operation {
+            Operation::Insert(_) => Self::Insert,
+            Operation::Update(Update { upsert: true, .. }) => Self::Upsert,
+            Operation::Update(_) | Operation::Delete(_) => Self::Update,
+        }
+    }
+
+    fn actions(self) -> &'static [&'static str] {
+        match self {
+            Self::Insert => &["insert"],
+            Self::Update => &["update"],
+            Self::Upsert => &["insert", "update"],
+        }
+    }
 }
 
 /// A question to the server that has not been answered yet.
@@ -58,11 +84,11 @@ pub(super) enum Answer {
 }
 
 impl Privileges {
-    pub(super) fn covers(&self, namespace: Namespace<'_>, by_upsert: bool) -> bool {
+    pub(super) fn covers(&self, namespace: Namespace<'_>, means: Means) -> bool {
         let is_same = |access: &Access| {
             access.database == namespace.database
                 && access.collection == namespace.collection
-                && (access.by_upsert || !by_upsert)
+                && (access.means == means || access.means == Means::Upsert)
         };
         self.everything || self.granted.iter().any(is_same)
     }
@@ -91,9 +117,9 @@ impl Session {
 
 impl Asking {
     /// With the first question.
-    pub(super) fn about(namespace: Namespace<'_>, by_upsert: bool, command: &Command<'_>) -> (Self, Vec<u8>) {
+    pub(super) fn about(namespace: Namespace<'_>, means: Means, command: &Command<'_>) -> (Self, Vec<u8>) {
         let access =
-            Access { database: namespace.database.to_owned(), collection: namespace.collection.to_owned(), by_upsert };
+            Access { database: namespace.database.to_owned(), collection: namespace.collection.to_owned(), means };
         let question = ask(command, "admin", |w| {
             w.int32("connectionStatus", 1);
             w.boolean("showPrivileges", true);
@@ -159,7 +185,7 @@ impl Access {
             let mut names = lists.flat_map(|actions| actions.values().filter_map(Value::as_str));
             names.any(|name| name == wanted || name == "anyAction")
         };
-        has("insert") && (!self.by_upsert || has("update"))
+        self.means.actions().iter().all(|action| has(action))
     }
 
     /// As mongod decides it (`AuthorizationSessionImpl`, `buildResourceSearchList`): an empty name stands for all. That

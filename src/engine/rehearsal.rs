@@ -199,8 +199,11 @@ impl Rehearsing<'_> {
                     Start::At(start) => *start,
                     Start::After(_) => 1,
                 };
-                let numbers = (0..i64::from(lease.count)).map(|place| first.saturating_add(place)).collect();
-                self.needs.push(Need::Numbers(lease));
+                let free = (first..).filter(|number| !lease.brought.contains(number));
+                let numbers = free.take(lease.count as usize).collect();
+                if lease.count > 0 {
+                    self.needs.push(Need::Numbers(lease));
+                }
                 Found::Numbers(numbers)
             }
             Lookup::Maximum(maximum) => {

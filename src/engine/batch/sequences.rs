@@ -5,40 +5,35 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::super::allocation;
-use super::super::judge::Refused;
+use super::super::judge::{Judged, Refused};
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
-use super::super::privileges::{Asking, Privileges};
+use super::super::privileges::{Asking, Means, Privileges};
 use super::{Awaiting, BatchJob, Flow, Run, Taken, Wanting, close};
 use crate::command::Statement;
 use crate::document::Document;
-use crate::patterns::sequence::Strategy;
+use crate::patterns::sequence::{Brought, Strategy};
 use crate::patterns::{Pattern, Rejection, Rule};
 
 /// How often an optimistic sequence tries again for one statement before it gives up.
 const MAX_ATTEMPTS: u32 = 1000;
 
 impl<'f> BatchJob<'f> {
-    /// Which statements want which counter's numbers. Statements that do not run want none.
+    /// Which statements want which counter's numbers, or bring some. Statements that do not run want none.
     pub(super) fn collect_leases(&self) -> VecDeque<Wanting<'f>> {
         let mut leases = VecDeque::new();
-        let namespace = |index: usize| self.judged.get(index).map(|judged| judged.statement.namespace);
         for index in self.sendable() {
             let Some(judged) = self.judged.get(index) else { continue };
+            let namespace = judged.statement.namespace;
             for rule in judged.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
-                let same = |(other, others): &&mut Wanting<'f>| {
-                    other.id == rule.id && others.first().is_some_and(|first| namespace(*first) == namespace(index))
-                };
-                if let Some((_, statements)) = leases.iter_mut().find(same) {
-                    statements.push(index);
-                    continue;
+                wanting(&mut leases, rule, namespace).statements.push(index);
+            }
+            for rule in judged.bring.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
+                let brought = brought(rule, &judged.statement);
+                if !brought.is_empty() {
+                    wanting(&mut leases, rule, namespace).brought.extend(brought);
                 }
-                if leases.is_empty() {
-                    // Most batches want one counter's numbers.
-                    leases = VecDeque::with_capacity(1);
-                }
-                leases.push_back((*rule, SmallVec::from_elem(index, 1)));
             }
         }
         leases
@@ -47,28 +42,34 @@ impl<'f> BatchJob<'f> {
     /// The first question about what the client may do, where docward would ask for numbers as its own user and does
     /// not know whether the client may store them.
     pub(in crate::engine) fn unknown_access(&self, privileges: &Privileges) -> Option<(Asking, Vec<u8>)> {
-        let in_transaction = self.command.session().in_transaction;
-        let looks_up = |rule: &Rule| strategy(rule) == Some(Strategy::Counter) || !in_transaction;
         let mut known = None;
         for index in self.sendable() {
             let Some(judged) = self.judged.get(index) else { continue };
             let namespace = judged.statement.namespace;
-            let by_upsert = judged.statement.is_upsert();
+            let means = Means::of(&judged.statement);
             // Most statements are about the same as the one before.
-            if known == Some((namespace, by_upsert)) || !judged.sequences.iter().any(|rule| looks_up(rule)) {
+            if known == Some((namespace, means)) || !self.looks_up(judged) {
                 continue;
             }
             let access = self.batch.namespace(&judged.statement);
-            if !privileges.covers(access, by_upsert) {
-                return Some(Asking::about(access, by_upsert, &self.command));
+            if !privileges.covers(access, means) {
+                return Some(Asking::about(access, means, &self.command));
             }
-            known = Some((namespace, by_upsert));
+            known = Some((namespace, means));
         }
         None
     }
 
+    /// Whether docward asks for something as its own user because of it.
+    fn looks_up(&self, judged: &Judged<'f, 'f>) -> bool {
+        let is_counted = |rule: &Rule| strategy(rule) == Some(Strategy::Counter);
+        let in_transaction = self.command.session().in_transaction;
+        judged.sequences.iter().any(|rule| is_counted(rule) || !in_transaction)
+            || judged.bring.iter().any(|rule| is_counted(rule) && !brought(rule, &judged.statement).is_empty())
+    }
+
     pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {
-        let Some((rule, statements)) = self.leases.pop_front() else { return Flow::Continue(()) };
+        let Some(Wanting { rule, statements, .. }) = self.leases.pop_front() else { return Flow::Continue(()) };
         match found {
             Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
                 for (index, number) in statements.into_iter().zip(numbers) {
@@ -196,6 +197,27 @@ impl<'f> BatchJob<'f> {
 impl Run {
     fn taken_of(&self, rule: &Rule) -> Option<i64> {
         self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
+    }
+}
+
+fn wanting<'w, 'f>(leases: &'w mut VecDeque<Wanting<'f>>, rule: &'f Rule, namespace: usize) -> &'w mut Wanting<'f> {
+    let same = |other: &Wanting<'f>| other.rule.id == rule.id && other.namespace == namespace;
+    let at = leases.iter().position(same).unwrap_or(leases.len());
+    if at == leases.len() {
+        if leases.is_empty() {
+            // Most batches want one counter's numbers.
+            *leases = VecDeque::with_capacity(1);
+        }
+        leases.push_back(Wanting { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
+    }
+    &mut leases[at]
+}
+
+/// The numbers that a statement brings along.
+fn brought(rule: &Rule, statement: &Statement<'_>) -> Brought {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => sequence.brought(&statement.operation),
+        _ => Brought::new(),
     }
 }
 
