@@ -27,7 +27,8 @@ fn patterns() -> Vec<(&'static str, Value)> {
         (
             "sequence",
             json!({ "field": "_id", "counter": "c", "collection": "x.counters", "start": "after_max", "block": 5,
-                "strategy": "counter", "on_upsert": true, "replace_generated": true }),
+                "strategy": "counter", "on_upsert": true, "replace_generated": true,
+                "provided": "reject" }),
         ),
         ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject" })),
         ("together", json!(["a", "b.c"])),
