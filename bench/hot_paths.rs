@@ -10,7 +10,7 @@ use std::hint::black_box;
 use bson::{Document, doc};
 use docward::command::{Batch, Command, Form};
 use docward::engine::lookup::{Found, Lookup};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, triage};
+use docward::engine::{Input, Now, Plan, Privileges, Session, Step, Triage, triage};
 use docward::patterns::RuleSet;
 use docward::rules::Source;
 use docward::wire::WireError;
@@ -151,7 +151,7 @@ fn plans_hearing(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) 
 }
 
 fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
-    let mut session = Session::default();
+    let mut session = Session { privileges: Privileges::all(), ..Session::default() };
     let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
     let mut step = plan.next(Input::Start, &mut session);
     loop {

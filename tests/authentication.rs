@@ -172,6 +172,130 @@ async fn numbers_need_these_privileges_and_no_others() {
     assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
 }
 
+/// Before a server that enforces access control, and with docward's own user logged in.
+fn numbering() -> Docward {
+    const RULES: &str = "version: 1\nrules:\n  \
+        - {name: orders, namespace: drawn.orders, sequence: {field: no, counter: orders, on_upsert: true}}\n  \
+        - {name: largest, namespace: drawn.largest, sequence: {field: no, strategy: optimistic, on_upsert: true}}\n";
+    let service = uri(&mongod().address(), "root", "");
+    before().rules(RULES).argument("--service").argument(service).start()
+}
+
+/// The last number that was drawn.
+async fn drawn() -> Option<i32> {
+    let counters = root().await.database("drawn").collection::<Document>("counters");
+    let counter = counters.find_one(doc! { "_id": "orders" }).await.unwrap();
+    counter.map(|counter| counter.get_i32("seq").unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_drawn_only_for_who_may_store_them() {
+    let docward = numbering();
+    let mut nobody = raw::Client::connect(&docward.address());
+    let documents: Vec<Document> = (0..1000).map(|id| doc! { "_id": id }).collect();
+    for collection in ["orders", "largest"] {
+        let insert = doc! { "insert": collection, "documents": &documents };
+        let (through, direct) = (nobody.command("drawn", insert.clone()), mongod().command("drawn", insert));
+        for key in ["ok", "code", "codeName", "errmsg"] {
+            assert_eq!(through.get(key), direct.get(key), "{through}");
+        }
+    }
+    create_user("reader", vec!["readAnyDatabase".into()], BOTH).await;
+    create_service("inserter", vec![privilege("drawn", "orders", &["insert"])]).await;
+    create_service("updater", vec![privilege("drawn", "orders", &["update"])]).await;
+    create_service("by-name", vec![privilege("", "orders", &["insert", "update"])]).await;
+    create_service("anything", vec![doc! { "resource": { "anyResource": true }, "actions": ["anyAction"] }.into()])
+        .await;
+    create_user("database-writer", vec![doc! { "role": "readWrite", "db": "drawn" }.into()], BOTH).await;
+    create_user("all", vec!["readWriteAnyDatabase".into()], BOTH).await;
+    let mut last = None;
+    for (user, may_insert, may_upsert) in [
+        ("reader", false, false),
+        ("updater", false, false),
+        ("inserter", true, false),
+        ("by-name", true, true),
+        ("anything", true, true),
+        ("database-writer", true, true),
+        ("all", true, true),
+        ("root", true, true),
+    ] {
+        let client = Client::with_uri_str(uri(&docward.address(), user, "&maxPoolSize=1")).await.unwrap();
+        let orders = client.database("drawn").collection::<Document>("orders");
+        let of = |operation: &str| doc! { "_id": format!("{user} {operation}") };
+        let is_stored = async |operation: &str| {
+            let stored = root().await.database("drawn").collection::<Document>("orders").find_one(of(operation)).await;
+            stored.unwrap().map(|document| document.get_i32("no").unwrap())
+        };
+        let inserted = orders.insert_one(of("insert")).await.map(drop);
+        let upserted = orders.update_one(of("update"), doc! { "$set": { "a": 1 } }).upsert(true).await.map(drop);
+        for (operation, done, may) in [("insert", inserted, may_insert), ("update", upserted, may_upsert)] {
+            if may {
+                done.unwrap_or_else(|error| panic!("{user} {operation}: {error}"));
+                last = Some(last.unwrap_or(0) + 1);
+                assert_eq!(is_stored(operation).await, last, "{user} {operation}");
+            } else {
+                assert_eq!(code(&done.unwrap_err()), 13, "{user} {operation}");
+                assert_eq!(is_stored(operation).await, None);
+            }
+        }
+        assert_eq!(drawn().await, last, "{user}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_login_or_of_a_role_is_noticed() {
+    let docward = numbering();
+    create_user("changing", vec![doc! { "role": "readWrite", "db": "drawn" }.into()], BOTH).await;
+    let client = Client::with_uri_str(uri(&docward.address(), "changing", "&maxPoolSize=1")).await.unwrap();
+    let largest = client.database("drawn").collection::<Document>("largest");
+    largest.insert_one(doc! { "_id": "before" }).await.unwrap();
+    client.database("admin").run_command(doc! { "logout": 1 }).await.unwrap();
+    assert_eq!(code(&largest.insert_one(doc! { "_id": "after" }).await.unwrap_err()), 13);
+
+    create_user("promoted", vec!["readAnyDatabase".into()], BOTH).await;
+    let client = Client::with_uri_str(uri(&docward.address(), "promoted", "&maxPoolSize=1")).await.unwrap();
+    let largest = client.database("drawn").collection::<Document>("largest");
+    assert_eq!(code(&largest.insert_one(doc! { "_id": "promoted" }).await.unwrap_err()), 13);
+    admin(doc! { "grantRolesToUser": "promoted", "roles": ["readWriteAnyDatabase"] }).await;
+    largest.insert_one(doc! { "_id": "promoted" }).await.unwrap();
+    let stored = largest.find_one(doc! { "_id": "promoted" }).await.unwrap().unwrap();
+    assert!(stored.get_i32("no").is_ok(), "{stored}");
+}
+
+/// How often mongod has been asked by this command.
+fn asked(mongod: &Mongod, command: &str) -> i64 {
+    let status = mongod.command("admin", doc! { "serverStatus": 1 });
+    status
+        .get_document("metrics")
+        .unwrap()
+        .get_document("commands")
+        .unwrap()
+        .get_document(command)
+        .map_or(0, |count| count.get_i64("total").unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_access_control_everybody_may_and_a_connection_is_asked_about_once() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let created =
+        mongod.command("admin", doc! { "createUser": "reader", "pwd": "secret", "roles": ["readAnyDatabase"] });
+    assert_eq!(created.get_f64("ok").unwrap(), 1.0, "{created}");
+    let docward = Docward::start(&mongod, &NUMBERS.replace("DB", "open"));
+    let nobody =
+        Client::with_uri_str(format!("mongodb://{}/?replicaSet=rs0&maxPoolSize=1", docward.address())).await.unwrap();
+    let reader = Client::with_uri_str(uri(&docward.address(), "reader", "&maxPoolSize=1")).await.unwrap();
+    let before = (asked(&mongod, "connectionStatus"), asked(&mongod, "explain"));
+    for client in [nobody, reader] {
+        let orders = client.database("open").collection::<Document>("orders");
+        for _ in 0..5 {
+            orders.insert_many([doc! {}, doc! {}]).await.unwrap();
+        }
+    }
+    assert_eq!((asked(&mongod, "connectionStatus"), asked(&mongod, "explain")), (before.0 + 2, before.1 + 2));
+    let stored = mongod.client().await.database("open").collection::<Document>("orders");
+    assert_eq!(stored.count_documents(doc! { "no": { "$gte": 1, "$lte": 20 } }).await.unwrap(), 20);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_need_these_privileges_and_no_others() {
     let privileges = vec![

@@ -30,7 +30,8 @@ fn patterns() -> Vec<(&'static str, Value)> {
         (
             "sequence",
             json!({ "field": "_id", "counter": "c", "collection": "x.counters", "start": "after_max", "block": 5,
-                "strategy": "counter", "on_upsert": true, "replace_generated": true }),
+                "strategy": "counter", "on_upsert": true, "replace_generated": true,
+                "provided": "reject" }),
         ),
         ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject", "on_no_room": "error" })),
         ("together", json!(["a", "b.c"])),
@@ -199,6 +200,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         ("sequence", json!({ "field": "no" })),
         ("sequence", json!({ "field": "no", "counter": "c", "block": 0 })),
         ("sequence", json!({ "field": "no", "counter": "c", "block": 1_000_001 })),
+        ("sequence", json!({ "field": "no", "counter": "c", "provided": "ignore" })),
         ("bounds", json!({ "field": "n" })),
         ("together", json!(["a"])),
         ("together", json!("a")),

@@ -31,6 +31,7 @@ use crate::wire::op_msg::Message;
 pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
+    pub const UNAUTHORIZED: i32 = 13;
     pub const AUTHENTICATION_FAILED: i32 = 18;
     /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
     pub const ILLEGAL_OPERATION: i32 = 20;
@@ -56,6 +57,7 @@ pub mod code {
     pub fn name(code: i32) -> &'static str {
         match code {
             FAILED_TO_PARSE => "FailedToParse",
+            UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
             WRITE_CONFLICT => "WriteConflict",

@@ -56,6 +56,11 @@ impl<'a> Reply<'a> {
         self.fields.ok.and_then(Value::as_flag) == Some(true)
     }
 
+    /// `code` of an error.
+    pub fn code(&self) -> Option<i32> {
+        self.body.get("code").and_then(Value::as_i32)
+    }
+
     /// `n`: the documents that statements found, inserted or deleted; 0 when the server left it out.
     pub fn n(&self) -> i64 {
         self.fields.n.and_then(Value::as_integer).unwrap_or(0)

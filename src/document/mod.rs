@@ -11,6 +11,7 @@ mod owned;
 mod path;
 mod template;
 mod value;
+mod whole;
 mod writer;
 
 pub use check::{Checked, MAX_DEPTH, Malformed};

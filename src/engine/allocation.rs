@@ -9,8 +9,8 @@ use crate::wire::op_msg;
 /// The server's DuplicateKey.
 const DUPLICATE_KEY: i64 = 11000;
 
-/// The lease that `count` statements on `namespace` need.
-pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Option<Lease> {
+/// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
+pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
     let start = match sequence.start {
         sequence::Start::At(first) => Start::At(first),
@@ -25,7 +25,7 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Opti
         collection: sequence.collection.clone(),
         id: sequence.counter.clone(),
     };
-    Some(Lease { counter, count: u32::try_from(count).ok()?, block: sequence.block, start })
+    Some(Lease { counter, count: u32::try_from(count).ok()?, brought, block: sequence.block, start })
 }
 
 /// The number that follows the largest one; `None` when that is the largest there can be.
@@ -49,8 +49,34 @@ pub(super) fn is_taken(rule: &Rule, error: Document<'_>) -> bool {
     is_duplicate_key(error) && keys.elements().any(|key| key.key == sequence.field().as_str().as_bytes())
 }
 
+/// The number that the document already has, or another one as large, which the server's error names.
+pub(super) fn taken_number(rule: &Rule, error: Document<'_>) -> Option<i64> {
+    let Pattern::Sequence(sequence) = &rule.pattern else { return None };
+    error.get("keyValue")?.as_document()?.get(sequence.field().as_str())?.floor()
+}
+
 pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
     error.get("code").and_then(Value::as_integer) == Some(DUPLICATE_KEY)
+}
+
+/// The conditions of documents that a sequence continues behind. Comparison keeps to numbers, where sorting alone would
+/// put dates and strings above them, and keeps out those that no whole number of 64 bits follows, infinity among them.
+/// A document with an array on the way would be sorted by any of its elements.
+fn write_countable(w: &mut Writer<'_>, field: &str) {
+    let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
+    for (dot, _) in field.match_indices('.') {
+        w.nested(field.get(..dot).unwrap_or_default(), is_no_array);
+    }
+    w.nested(field, |w| {
+        w.slot("$gte").int64(i64::MIN);
+        w.slot("$lte").int64(i64::MAX);
+        is_no_array(w);
+    });
+}
+
+/// The same as a filter.
+pub(super) fn countable(field: &str) -> Vec<u8> {
+    crate::document::document(|w| write_countable(w, field))
 }
 
 /// A find for the maximum, inside the client's transaction.
@@ -59,8 +85,7 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
     writer.body(|out| {
         Writer::document(out, |w| {
             w.string("find", &maximum.collection);
-            // Comparison keeps to numbers, where sorting alone would put dates and strings above them.
-            w.nested("filter", |w| w.nested(&maximum.field, |w| w.double("$gte", f64::NEG_INFINITY)));
+            w.nested("filter", |w| write_countable(w, &maximum.field));
             w.nested("sort", |w| w.int32(&maximum.field, -1));
             w.nested("projection", |w| {
                 w.int32(&maximum.field, 1);
@@ -90,7 +115,7 @@ pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Found> {
     let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
     let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
     let value = first.and_then(|document| match Path::parse(field)?.lookup(document) {
-        At::Found(value) => value.as_integer(),
+        At::Found(value) => value.floor(),
         At::Missing | At::Blocked(_) => None,
     });
     Some(Found::Maximum(value))

@@ -30,6 +30,7 @@ use crate::document::{Document, Writer};
 use crate::patterns::Rule;
 use crate::wire::op_msg;
 
+pub(super) use asking::is_gone;
 use transaction::{Told, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
@@ -56,8 +57,20 @@ pub(super) struct BatchJob<'f> {
     own_session: OwnSession,
 }
 
-/// A rule, and the statements that want its numbers.
-type Wanting<'f> = (&'f Rule, SmallVec<[usize; 1]>);
+/// What statements on one namespace want of one rule's counter.
+#[derive(Debug)]
+struct Wanting<'f> {
+    rule: &'f Rule,
+    /// Index of the batch's namespace.
+    namespace: usize,
+    /// Those that want a number.
+    statements: SmallVec<[usize; 1]>,
+    /// Numbers that others bring along.
+    brought: Vec<i64>,
+}
+
+/// A number of an optimistic sequence that the server refused.
+type Taken = (crate::rules::RuleId, i64);
 
 /// Statements that go upstream as one command.
 #[derive(Debug)]
@@ -65,6 +78,8 @@ struct Run {
     statements: Vec<usize>,
     /// The next numbers of optimistic sequences, as far as they are known.
     next_numbers: Vec<(crate::rules::RuleId, i64)>,
+    /// A number of a rule that was found to be taken, though the maximum may be below it.
+    taken: Option<Taken>,
     attempts: u32,
     stage: Stage,
 }
@@ -85,7 +100,7 @@ enum Stage {
 
 impl Run {
     fn of(statements: Vec<usize>) -> Self {
-        Self { statements, next_numbers: Vec::new(), attempts: 0, stage: Stage::Whole }
+        Self { statements, next_numbers: Vec::new(), taken: None, attempts: 0, stage: Stage::Whole }
     }
 }
 
@@ -154,6 +169,10 @@ impl<'f> BatchJob<'f> {
         }
     }
 
+    pub(super) fn command(&self) -> &Command<'f> {
+        &self.command
+    }
+
     pub(super) fn own_session(&self) -> OwnSession {
         self.own_session
     }
@@ -178,10 +197,11 @@ impl<'f> BatchJob<'f> {
     }
 
     fn advance(&mut self, observations: &mut Observations) -> Step {
-        if let Some((rule, statements)) = self.leases.front() {
-            let namespace = statements.first().and_then(|index| self.judged.get(*index));
-            let namespace = namespace.map(|judged| self.batch.namespace(&judged.statement));
-            let lease = namespace.and_then(|namespace| allocation::lease(rule, namespace, statements.len()));
+        if let Some(wanting) = self.leases.front_mut() {
+            let brought = std::mem::take(&mut wanting.brought);
+            let namespace = self.batch.namespaces.get(wanting.namespace);
+            let count = wanting.statements.len();
+            let lease = namespace.and_then(|namespace| allocation::lease(wanting.rule, *namespace, count, brought));
             if let Some(lease) = lease {
                 self.awaiting = Awaiting::Lease;
                 return Step::Lookup(Lookup::Lease(lease));
@@ -332,11 +352,11 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(Step::Exchange(merge::get_more(&self.command, cursor)));
         }
         let errors = merge::errors_of(&reply, self.batch.form);
-        if let Some(retry) = self.retry_of(&run, &errors) {
+        if let Some((retry, taken)) = self.retry_of(&run, &errors) {
             // What stands before the taken number is done; the rest asks for the maximum again.
             let (done, rest) = run.statements.split_at(retry);
             self.tally.add(&reply, self.batch.form, done);
-            self.repeat(rest.to_vec(), run.attempts + u32::from(retry == 0));
+            self.repeat(rest.to_vec(), Run { attempts: run.attempts + u32::from(retry == 0), taken, ..run });
             return Flow::Continue(());
         }
         if let Some(step) = self.look(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
@@ -354,26 +374,28 @@ impl<'f> BatchJob<'f> {
         } else if let (true, Some((failed, _))) = (optimistic, errors.first()) {
             // An unordered batch goes on behind the failed statement; its number is free again.
             let rest = run.statements.get(failed + 1..).unwrap_or_default().to_vec();
-            self.repeat(rest, 0);
+            self.repeat(rest, Run { attempts: 0, taken: None, ..run });
         }
         Flow::Continue(())
     }
 
-    fn repeat(&mut self, statements: Vec<usize>, attempts: u32) {
+    /// Sends these statements of a run, with numbers that are asked for anew.
+    fn repeat(&mut self, statements: Vec<usize>, run: Run) {
         if statements.is_empty() {
             return;
         }
         if let Some(runs) = &mut self.runs {
-            runs.push_front(Run { attempts, ..Run::of(statements) });
+            runs.push_front(Run { statements, next_numbers: Vec::new(), ..run });
         }
     }
 
     fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
         if let Some(error) = error
-            && self.retry_of(&run, &[(0, error)]).is_some()
+            && let Some((_, taken)) = self.retry_of(&run, &[(0, error)])
         {
-            self.repeat(run.statements, run.attempts + 1);
+            let statements = run.statements.clone();
+            self.repeat(statements, Run { attempts: run.attempts + 1, taken, ..run });
             return Flow::Continue(());
         }
         if error.is_some_and(|error| run.stage == Stage::Update && conflicts::has_inserted(error)) {
@@ -387,7 +409,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The server's reply is the client's.
-    fn pass_on(&self, frame: &[u8]) -> Step {
+    pub(super) fn pass_on(&self, frame: &[u8]) -> Step {
         if self.command.message.more_to_come() { Step::Silent } else { Step::Reply(frame.to_vec()) }
     }
 

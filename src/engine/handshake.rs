@@ -138,7 +138,7 @@ fn note(hello: Document<'_>, session: &mut Session) {
         session.app_name = Some(name.to_owned());
     }
     if hello.get("speculativeAuthenticate").is_some() {
-        session.users = None;
+        session.forget_users();
     }
 }
 

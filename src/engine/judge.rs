@@ -25,8 +25,12 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
+    /// Set when it is rejected if it matches no document.
+    pub(super) only_stored: Option<Refused<'r>>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
+    /// The rules that are not to issue a number which it brings.
+    pub(super) bring: SmallVec<[&'r Rule; 1]>,
     /// Set when it needs more than itself.
     pub(super) procedure: Option<(&'r Rule, Arc<dyn Procedure>)>,
     /// How often a transaction was begun for it in vain.
@@ -134,7 +138,9 @@ fn judge_statement<'r, 'a>(
         changed_by: None,
         unmatched: SmallVec::new(),
         only_new: None,
+        only_stored: None,
         sequences: SmallVec::new(),
+        bring: SmallVec::new(),
         procedure: None,
         attempts: 0,
         rivalries: 0,
@@ -186,6 +192,13 @@ impl<'r, 'a> Judged<'r, 'a> {
         }
         match verdict {
             Verdict::Forward => {}
+            Verdict::Brings(operation) => {
+                if let Some(operation) = operation {
+                    self.statement = self.statement.with(operation);
+                    self.changed_by = Some(rule);
+                }
+                self.bring.push(rule);
+            }
             Verdict::Rewrite(Rewrite { operation, checks_match }) => {
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
@@ -197,6 +210,11 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
                 self.only_new = Some(Refused { rule, rejection });
+            }
+            Verdict::OnlyStored(operation, rejection) => {
+                self.statement = self.statement.with(operation);
+                self.changed_by = Some(rule);
+                self.only_stored = Some(Refused { rule, rejection });
             }
             Verdict::Allocate => {
                 self.changed_by = Some(rule);
@@ -270,11 +288,13 @@ impl<'r, 'a> Judged<'r, 'a> {
 /// What is to be noted of a verdict.
 fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(Said, Option<&'v Rejection>)> {
     match verdict {
-        Verdict::Forward => None,
+        Verdict::Forward | Verdict::Brings(None) => None,
         // What comes of it is noted when the document has been looked for.
-        Verdict::OnlyNew(..) if stance == Stance::Enforce => None,
-        Verdict::OnlyNew(_, rejection) => Some((stance.rejects(), Some(rejection))),
-        Verdict::Rewrite(_) | Verdict::Allocate | Verdict::Procedure(_) => Some((stance.rewrites(), None)),
+        Verdict::OnlyNew(..) | Verdict::OnlyStored(..) if stance == Stance::Enforce => None,
+        Verdict::OnlyNew(_, rejection) | Verdict::OnlyStored(_, rejection) => Some((stance.rejects(), Some(rejection))),
+        Verdict::Rewrite(_) | Verdict::Brings(Some(_)) | Verdict::Allocate | Verdict::Procedure(_) => {
+            Some((stance.rewrites(), None))
+        }
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
             Some((Said::Allow, Some(rejection)))
         }

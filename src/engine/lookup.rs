@@ -11,8 +11,10 @@ pub enum Lookup {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
     pub counter: Counter,
-    /// How many numbers the message needs; at least 1.
+    /// How many numbers the message needs.
     pub count: u32,
+    /// Numbers that the message brings along: none of them is issued from now on.
+    pub brought: Vec<i64>,
     /// How many the service takes from the server at once, if it must take any; at least 1.
     pub block: u32,
     pub start: Start,
@@ -35,12 +37,20 @@ pub enum Start {
     After(Maximum),
 }
 
-/// The largest number in a field of a collection.
+/// The largest number in a field of a collection, rounded down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Maximum {
     pub database: String,
     pub collection: String,
     pub field: String,
+}
+
+impl Maximum {
+    /// A filter for the documents whose numbers count.
+    #[must_use]
+    pub fn filter(&self) -> Vec<u8> {
+        super::allocation::countable(&self.field)
+    }
 }
 
 /// The service's answer.

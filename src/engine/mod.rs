@@ -17,6 +17,7 @@ pub mod lookup;
 mod merge;
 mod observation;
 mod plan;
+mod privileges;
 pub mod queries;
 mod refusal;
 mod rehearsal;
@@ -33,6 +34,7 @@ pub use authentication::{read_users, users_question};
 pub use composition::impossible;
 pub use observation::{Observation, Said};
 pub use plan::{Input, Plan, Step};
+pub use privileges::Privileges;
 pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
 pub use trace_context::TraceContext;
@@ -46,6 +48,9 @@ pub struct Session {
     pub app_name: Option<String>,
     /// (authentication database, name) of everybody who is authenticated; `None` until it was asked for.
     pub users: Option<Vec<(String, String)>>,
+    /// What the server lets them do. The next process asks again.
+    #[serde(skip)]
+    pub privileges: Privileges,
     /// "127.0.0.1:50000", for logs.
     pub client: String,
     /// The connection's number in its process, for logs.

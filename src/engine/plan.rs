@@ -13,6 +13,7 @@ use super::batch::BatchJob;
 use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
 use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
+use super::privileges::{Answer, Asking};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
 use crate::command::{Batch, Class, Command, CommandError, Form, Namespace, code, error_reply};
@@ -68,6 +69,7 @@ enum State<'f> {
     Fresh,
     AwaitingUsers,
     AwaitingAnswer,
+    AwaitingPrivileges(Box<BatchJob<'f>>, Asking),
     Writing(Box<BatchJob<'f>>),
     Done,
 }
@@ -138,7 +140,10 @@ impl<'f> Plan<'f> {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
             }
-            (State::AwaitingUsers | State::AwaitingAnswer | State::Done, _) => {
+            (State::AwaitingPrivileges(job, asking), Input::Reply(reply)) => {
+                self.take_privileges(job, asking, reply, session)
+            }
+            (State::AwaitingUsers | State::AwaitingAnswer | State::AwaitingPrivileges(..) | State::Done, _) => {
                 Step::Close("docward lost its place in a plan".to_owned())
             }
         }
@@ -194,7 +199,7 @@ impl<'f> Plan<'f> {
             }),
             Class::Authenticate if is_by_certificate(command.body.elements()) => Err(authentication::refusal()),
             Class::Authenticate => {
-                session.users = None;
+                session.forget_users();
                 Ok(forward)
             }
             Class::Explain => self.explain(&command, session),
@@ -230,11 +235,31 @@ impl<'f> Plan<'f> {
             }
         }
         let judged = judge_batch(&mut batch, &benches, self.now, &mut self.observations);
-        let mut job = BatchJob::new(command, batch, judged, session.own);
+        let job = BatchJob::new(command, batch, judged, session.own);
+        Ok(self.begin(job, session))
+    }
+
+    /// Nothing is done for a client with docward's own privileges that it may not do itself.
+    fn begin(&mut self, mut job: Box<BatchJob<'f>>, session: &mut Session) -> Step {
+        if let Some((asking, question)) = job.unknown_access(&session.privileges) {
+            self.state = State::AwaitingPrivileges(job, asking);
+            return Step::Exchange(question);
+        }
         let step = job.next(Input::Start, &mut self.observations);
         session.own = job.own_session();
         self.state = State::Writing(job);
-        Ok(step)
+        step
+    }
+
+    fn take_privileges(&mut self, job: Box<BatchJob<'f>>, asking: Asking, reply: &[u8], session: &mut Session) -> Step {
+        match asking.take(reply, job.command(), &mut session.privileges) {
+            Answer::Granted => self.begin(job, session),
+            Answer::Ask(asking, question) => {
+                self.state = State::AwaitingPrivileges(job, asking);
+                Step::Exchange(question)
+            }
+            Answer::Refused(reply) => job.pass_on(&reply),
+        }
     }
 
     /// Who is authenticated is asked of the server itself, on the client's own connection.

@@ -3,13 +3,14 @@
 //!
 //! The same [`Plan`] runs as in the proxy. Where it asks for something, the answer is made up and the question
 //! noted as a [`Need`]: numbers begin with the first there can be, everything sent succeeds, nobody is
-//! authenticated. Only where stored documents decide does a rehearsal end without a verdict.
+//! authenticated, and the client has all privileges. Only where stored documents decide does a rehearsal end
+//! without a verdict.
 
 use super::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
 use super::observation::{Observation, Said};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
-use super::{Now, Session};
+use super::{Now, Privileges, Session};
 use crate::command::{Class, Form, Reply, classify};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::RuleSet;
@@ -64,6 +65,7 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
     if !matches!(triage(&frame, rules), Triage::Judge | Triage::More) {
         return Rehearsal { outcome: Outcome::Unchanged, observations: Vec::new(), needs: Vec::new() };
     }
+    session.privileges = Privileges::all();
     let mut plan = Plan::new(&frame, rules, now).thoroughly();
     let mut observations = Vec::new();
     let mut step = plan.next(Input::Start, session);
@@ -201,8 +203,11 @@ impl Rehearsing<'_> {
                     Start::At(start) => *start,
                     Start::After(_) => 1,
                 };
-                let numbers = (0..i64::from(lease.count)).map(|place| first.saturating_add(place)).collect();
-                self.needs.push(Need::Numbers(lease));
+                let free = (first..).filter(|number| !lease.brought.contains(number));
+                let numbers = free.take(lease.count as usize).collect();
+                if lease.count > 0 {
+                    self.needs.push(Need::Numbers(lease));
+                }
                 Found::Numbers(numbers)
             }
             Lookup::Maximum(maximum) => {

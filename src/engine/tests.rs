@@ -7,12 +7,13 @@ mod coverage;
 mod limits;
 mod messages;
 mod patterns;
+mod privileges;
 mod rehearsals;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Found, Lookup, LookupError};
-use super::{Input, Now, Plan, Said, Session, Step, Triage, triage};
+use super::{Input, Now, Plan, Privileges, Said, Session, Step, Triage, triage};
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 use crate::wire::op_msg::{Message, Writer};
@@ -58,9 +59,14 @@ fn replies(body: Bson) -> Vec<u8> {
     frame(&body, "", &[], 0)
 }
 
+/// Of a client that may do everything.
+fn session() -> Session {
+    Session { privileges: Privileges::all(), ..Session::default() }
+}
+
 /// What a plan does before it needs an answer.
 fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
-    next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut Session::default())
+    next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut session())
 }
 
 /// What a plan does next, if every filter matches a document that it looks for.

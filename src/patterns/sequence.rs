@@ -5,14 +5,24 @@
 //!
 //! before: `insertOne({item: "book"})`; after: `insertOne({item: "book", order_no: 4711})`
 //!
-//! The judgement only says that a number is needed; the engine collects what a batch needs, has it leased in
-//! one go, and calls [`Sequence::assign`] in document order.
+//! The judgement only says that a number is needed, or that the statement brings one; the engine collects what a batch
+//! needs and brings, has it leased in one go, and calls [`Sequence::assign`] in document order. Replacements keep the
+//! stored number (`kept.rs`).
+
+mod kept;
+
+use smallvec::SmallVec;
 
 use super::filter::remade;
-use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, read_required_path};
-use crate::command::{Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
+use super::{
+    Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    read_required_path,
+};
+use crate::command::{
+    Conditions, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update,
+};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
-use crate::effect::{equality, touched};
+use crate::effect::{self, Change, Held, Touch, touch, touched};
 use crate::rules::{Claim, Code, Located, MapReader};
 
 /// Settings of the pattern.
@@ -31,7 +41,22 @@ pub struct Sequence {
     pub strategy: Strategy,
     on_upsert: bool,
     replace_generated: bool,
+    provided: Provided,
 }
+
+/// What becomes of a number that the client brings along.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Provided {
+    /// It is stored, and not issued any more.
+    #[default]
+    Keep,
+    Reject,
+    /// The document gets one of the sequence instead.
+    Replace,
+}
+
+/// Whole numbers that a statement brings.
+pub type Brought = SmallVec<[i64; 1]>;
 
 /// Where a counter that does not exist yet begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,20 +104,28 @@ impl Judge for Sequence {
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
-            StatementKind::Insert => Concern::Each,
-            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline if self.on_upsert => {
-                Concern::Each
-            }
-            _ => Concern::Nothing,
+            StatementKind::Insert | StatementKind::Replacement => Concern::Each,
+            // It may set the field to a number that the counter has still to come to.
+            StatementKind::Operators => Concern::Each,
+            StatementKind::Pipeline if self.on_upsert => Concern::Each,
+            StatementKind::Pipeline | StatementKind::Delete => Concern::Nothing,
         }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         match &statement.operation {
             Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
-            Operation::Update(update) if self.on_upsert && update.upsert => self.judge_upsert(update),
-            Operation::Update(_) | Operation::Delete(_) => Verdict::Forward,
+            Operation::Update(update) => match Self::replacement_of(update) {
+                Some(document) => self.judge_replacement(update, document),
+                None => self.judge_update(&statement.operation, update),
+            },
+            Operation::Delete(_) => Verdict::Forward,
         }
+    }
+
+    /// The document that a replacement with a number of its own was for has another number.
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        if stored.is_some() { Unmatched::Reject(self.own_number()) } else { Unmatched::Nothing }
     }
 }
 
@@ -111,6 +144,10 @@ impl Sequence {
         let block = reader.integer_in("block", 1..=i64::from(MAX_BLOCK));
         let on_upsert = reader.boolean("on_upsert");
         let replace_generated = reader.boolean("replace_generated");
+        let provided = reader.choice(
+            "provided",
+            &[("keep", Provided::Keep), ("reject", Provided::Reject), ("replace", Provided::Replace)],
+        );
         let field = field?;
         if let Some(replace) = &replace_generated
             && replace.value
@@ -137,6 +174,7 @@ impl Sequence {
             strategy,
             on_upsert: on_upsert.is_some_and(|flag| flag.value),
             replace_generated: replace_generated.is_some_and(|flag| flag.value),
+            provided: provided.map(|word| word.value).unwrap_or_default(),
         })
     }
 
@@ -145,47 +183,209 @@ impl Sequence {
     }
 
     fn judge_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
-        match self.field.lookup(document) {
+        match self.field().lookup(document) {
             Lookup::Missing => Verdict::Allocate,
-            Lookup::Found(value) if self.replace_generated && value.kind == Kind::ObjectId => Verdict::Allocate,
-            Lookup::Found(_) => Verdict::Forward,
-            Lookup::Blocked(kind) => Verdict::reject(
-                format!("there is no room for '{}': a field on the way is of type {}", self.field.value, kind.name()),
-                "Leave the field out, or make it an object.",
-            ),
+            Lookup::Found(value) if self.gives_way(value) => Verdict::Allocate,
+            Lookup::Found(value) if self.provided == Provided::Keep => brings(value),
+            Lookup::Found(_) => Verdict::Reject(self.own_number()),
+            Lookup::Blocked(kind) => self.no_room(kind),
         }
     }
 
-    /// An upsert carries the field when its filter pins it or its update writes it.
-    fn judge_upsert<'a>(&self, update: &Update<'_>) -> Verdict<'a> {
-        if equality(update.filter.as_document(), self.field.as_str()).is_some() {
+    /// Whether a document's own value is replaced by a number.
+    fn gives_way(&self, value: Value<'_>) -> bool {
+        self.provided == Provided::Replace || (self.replace_generated && value.kind == Kind::ObjectId)
+    }
+
+    /// The document that an update replaces the stored one with, also by a pipeline that another rule has made.
+    fn replacement_of<'u>(update: &'u Update<'_>) -> Option<Document<'u>> {
+        match &update.modification {
+            Modification::Replacement(document) => Some(document.as_document()),
+            Modification::Pipeline(pipeline) => match &pipeline.meaning {
+                Modification::Replacement(document) => Some(document.as_document()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The number of the document that is there survives. A pipeline makes an upsert's document of the filter's
+    /// equalities too, so a number in the filter counts as the replacement's.
+    fn judge_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
+        if update.multi {
+            // The server refuses it, where it would not refuse a pipeline.
             return Verdict::Forward;
         }
-        match &update.modification {
-            Modification::ClientPipeline(_) => Verdict::client_pipeline(),
-            Modification::Replacement(document) => match self.judge_document(document.as_document()) {
-                // A replacement's own number is put in by a pipeline, which mongod would apply to many.
-                Verdict::Allocate if update.multi => Verdict::Forward,
+        let own = match self.field().lookup(document) {
+            Lookup::Found(value) => Some(value),
+            Lookup::Blocked(kind) => return self.no_room(kind),
+            Lookup::Missing => None,
+        };
+        let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).filter(|_| update.upsert);
+        match (own, pinned) {
+            (Some(value), _) if self.gives_way(value) && pinned.is_none() => self.keep(update),
+            (Some(value), _) if self.provided == Provided::Keep => brings(value),
+            (Some(value), _) => self.only_stored(update, Some(value)),
+            (None, Some(_)) if self.provided != Provided::Keep => self.only_stored(update, None),
+            (None, Some(value)) if self.is_id() => brings(value),
+            (None, Some(_)) => match self.keep_stored(update) {
+                Verdict::Rewrite(rewrite) => Verdict::Brings(Some(rewrite.operation)),
                 other => other,
             },
-            Modification::Operators(operators) => {
-                let written = touched(operators.as_document()).any(|(_, path, _)| self.field.overlaps(path));
-                if written { Verdict::Forward } else { Verdict::Allocate }
-            }
-            Modification::Pipeline(_) => Verdict::Allocate,
+            (None, None) => self.keep(update),
         }
+    }
+
+    /// The stored number stays; where the replacement may be inserted it gets one.
+    fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+        let allocates = self.on_upsert || self.provided == Provided::Replace;
+        if update.upsert && allocates { Verdict::Allocate } else { self.keep_stored(update) }
+    }
+
+    fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
+        if self.is_id() {
+            // The server keeps it by itself.
+            return Verdict::Forward;
+        }
+        match kept::keeping(&update.modification, self.field(), None) {
+            Some(modification) => Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)),
+            None => self.unclear(),
+        }
+    }
+
+    /// It changes only a document that has the number which the client names: nothing is inserted with that number.
+    fn only_stored<'a>(&self, update: &Update<'a>, number: Option<Value<'_>>) -> Verdict<'a> {
+        let mut conditions: Conditions<'a> = update.conditions.clone();
+        if let Some(number) = number {
+            conditions.push(CowDocument::build(|w| w.value(self.field().as_str(), number)));
+        }
+        let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
+        if update.upsert {
+            return Verdict::OnlyStored(operation, self.own_number());
+        }
+        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+    }
+
+    fn judge_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
+        let writes = || if self.brought(operation).is_empty() { Verdict::Forward } else { Verdict::Brings(None) };
+        if !update.upsert {
+            return writes();
+        }
+        if matches!(update.modification, Modification::ClientPipeline(_)) {
+            return if self.on_upsert { Verdict::client_pipeline() } else { Verdict::Forward };
+        }
+        let Some(inserted) = effect::inserted(operation) else { return writes() };
+        let held = inserted.at(self.field());
+        let number = match held {
+            Held::Value(value) => Some(value),
+            _ => None,
+        };
+        match held {
+            Held::Missing if self.on_upsert => self.allocate_on_upsert(update),
+            Held::Blocked(kind) if self.on_upsert => self.no_room(kind),
+            Held::Missing | Held::Blocked(_) => writes(),
+            _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.gives_way(value)) => writes(),
+            _ if number.is_some_and(|value| self.gives_way(value)) && self.is_replaceable(update) => {
+                self.allocate_on_upsert(update)
+            }
+            _ => self.only_stored(update, None),
+        }
+    }
+
+    /// Whether the update itself writes the number, and by operators that can be left out. What the filter pins stays in
+    /// the filter; an `_id` cannot be another one than that.
+    fn is_replaceable(&self, update: &Update<'_>) -> bool {
+        let Modification::Operators(operators) = &update.modification else { return false };
+        let mut writes = touched(operators.as_document());
+        let apart = writes.all(|(_, path, _)| matches!(touch(self.field(), path), Touch::Apart | Touch::Exact));
+        let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
+        apart && !(self.is_id() && pinned)
+    }
+
+    fn allocate_on_upsert<'a>(&self, update: &Update<'_>) -> Verdict<'a> {
+        let operators = match &update.modification {
+            Modification::Operators(operators) => operators.as_document(),
+            Modification::Pipeline(pipeline) => match &pipeline.meaning {
+                Modification::Operators(operators) => operators.as_document(),
+                _ => return self.unclear(),
+            },
+            _ => return self.unclear(),
+        };
+        let around = |(_, path, _): (&[u8], &[u8], Value<'_>)| match touch(self.field(), path) {
+            Touch::Apart => false,
+            Touch::Exact => self.provided != Provided::Replace && !self.replace_generated,
+            Touch::Inside | Touch::Around | Touch::Positional => true,
+        };
+        if !touched(operators).any(around) {
+            return Verdict::Allocate;
+        }
+        let is_own = matches!(update.modification, Modification::Operators(_));
+        let simple = is_own && !update.array_filters && kept::only_set(operators, self.field()).is_some();
+        if simple { Verdict::Allocate } else { self.unclear() }
+    }
+
+    fn is_id(&self) -> bool {
+        self.field().as_str() == "_id"
+    }
+
+    fn no_room<'a>(&self, kind: Kind) -> Verdict<'a> {
+        Verdict::reject(
+            format!("there is no room for '{}': a field on the way is of type {}", self.field(), kind.name()),
+            "Leave the field out, or make it an object.",
+        )
+    }
+
+    fn unclear<'a>(&self) -> Verdict<'a> {
+        Verdict::reject(
+            format!("it writes around or inside '{}' in a way that leaves no room for the number", self.field()),
+            "Set the fields beside it one by one, by their whole paths.",
+        )
+    }
+
+    /// Why a statement with a number of its own is rejected.
+    fn own_number(&self) -> Rejection {
+        Rejection::new(
+            format!("it brings a number of its own for '{}', which only the sequence gives", self.field()),
+            "Leave the field out; a replacement may have the number that is stored.",
+        )
+    }
+
+    /// The whole numbers that the statement may store, besides the sequence's. Elements of an array are in a unique index,
+    /// too.
+    pub fn brought(&self, operation: &Operation<'_>) -> Brought {
+        let mut brought = Brought::new();
+        let mut add = |value: Value<'_>| match value.as_array() {
+            Some(elements) => brought.extend(elements.values().filter_map(Value::as_whole)),
+            None => brought.extend(value.as_whole()),
+        };
+        if let Change::Set(value) | Change::Either(value) = effect::change(operation, self.field()) {
+            add(value);
+        }
+        if let Operation::Update(update) = operation
+            && update.upsert
+        {
+            if let Some(inserted) = effect::inserted(operation)
+                && let Held::Value(value) = inserted.at(self.field())
+            {
+                add(value);
+            }
+            if let Some(value) = effect::equality(update.filter.as_document(), self.field().as_str()) {
+                add(value);
+            }
+        }
+        brought
     }
 
     /// The operation with `number` in the field.
     pub fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
-        let number = OwnedValue::integer(number);
         match operation {
             Operation::Insert(insert) => {
-                let document = edit::set(insert.document.as_document(), self.field(), number.as_value());
+                let value = OwnedValue::integer(number);
+                let document = edit::set(insert.document.as_document(), self.field(), value.as_value());
                 Operation::Insert(Insert { document: CowDocument::from_writer(document) })
             }
             Operation::Update(update) => {
-                let modification = self.assign_on_upsert(&update.modification, number.as_value());
+                let modification = self.assign_on_upsert(&update.modification, number);
                 remade(update, update.filter.clone(), modification, update.upsert)
             }
             Operation::Delete(_) => operation.clone(),
@@ -193,54 +393,64 @@ impl Sequence {
     }
 
     /// A document that is there keeps its number; one that is inserted gets this one.
-    fn assign_on_upsert<'a>(&self, modification: &Modification<'a>, number: Value<'_>) -> Modification<'a> {
-        let path = self.field.as_str();
-        let if_none = |w: &mut crate::document::Writer<'_>| {
-            w.array("$ifNull", |a| {
-                a.string(format!("${path}"));
-                a.value(number);
-            });
-        };
+    fn assign_on_upsert<'a>(&self, modification: &Modification<'a>, number: i64) -> Modification<'a> {
+        if let Some(keeping) = kept::keeping(modification, self.field(), Some(number)) {
+            return keeping;
+        }
         match modification {
             Modification::Operators(operators) => {
                 let operators = operators.as_document();
-                let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                Modification::Operators(CowDocument::build(|w| {
-                    operators.elements().filter(|o| o.key != b"$setOnInsert").for_each(|o| w.element(o));
-                    w.nested("$setOnInsert", |w| {
-                        w.elements(on_insert);
-                        w.value(path, number);
-                    });
-                }))
-            }
-            Modification::Replacement(document) => {
-                // The stored number survives the replacement: `$$ROOT` is the document before it.
-                let replaced = CowDocument::build(|w| {
-                    w.nested("$replaceWith", |w| {
-                        w.array("$mergeObjects", |a| {
-                            a.nested(|w| w.value("$literal", Value::document(document.as_document())));
-                            a.nested(|w| nested_at(w, path, &if_none));
-                        });
-                    });
-                });
-                Modification::Pipeline(Box::new(Pipeline { stages: vec![replaced], meaning: modification.clone() }))
+                match kept::setting_around(operators, self.field(), number) {
+                    Some(stage) => Modification::Pipeline(Box::new(Pipeline {
+                        stages: vec![stage],
+                        meaning: modification.clone(),
+                    })),
+                    None => Modification::Operators(self.with_set_on_insert(operators, number)),
+                }
             }
             Modification::Pipeline(pipeline) => {
                 let mut pipeline = pipeline.clone();
-                pipeline.stages.push(CowDocument::build(|w| w.nested("$set", |w| w.nested(path, if_none))));
+                pipeline.stages.push(kept::missing(self.field(), number));
                 Modification::Pipeline(pipeline)
             }
-            Modification::ClientPipeline(stages) => Modification::ClientPipeline(*stages),
+            other => other.clone(),
         }
+    }
+
+    /// Without what the operators themselves make of the field, unless there is nothing.
+    fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
+        let path = self.field().as_str();
+        let others = |fields: Document<'_>, w: &mut crate::document::Writer<'_>| {
+            fields.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
+        };
+        let has_others = |fields: Document<'_>| {
+            fields.first().is_none() || fields.elements().any(|field| field.key != path.as_bytes())
+        };
+        CowDocument::build(|w| {
+            for operator in operators.elements().filter(|operator| operator.key != b"$setOnInsert") {
+                match operator.value.as_document() {
+                    Some(fields) if has_others(fields) => w.nested(operator.key, |w| others(fields, w)),
+                    Some(_) => {}
+                    None => w.element(operator),
+                }
+            }
+            w.nested("$setOnInsert", |w| {
+                let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                others(on_insert, w);
+                w.integer(path, number);
+            });
+        })
     }
 }
 
-/// Writes `{a: {b: VALUE}}` for the path `a.b`.
-fn nested_at(w: &mut crate::document::Writer<'_>, path: &str, value: &dyn Fn(&mut crate::document::Writer<'_>)) {
-    match path.split_once('.') {
-        None => w.nested(path, value),
-        Some((name, below)) => w.nested(name, |w| nested_at(w, below, value)),
-    }
+/// It passes; a whole number in it is not issued any more.
+fn brings<'a>(value: Value<'_>) -> Verdict<'a> {
+    let is_number = |value: Value<'_>| value.as_whole().is_some();
+    let any = match value.as_array() {
+        Some(elements) => elements.values().any(is_number),
+        None => is_number(value),
+    };
+    if any { Verdict::Brings(None) } else { Verdict::Forward }
 }
 
 /// Far beyond what a process hands out between two round trips, and it keeps a crash's gap bounded.

@@ -44,8 +44,8 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
     for (earlier, later, silenced) in [
         (WRITES, "bounds: { field: n, min: 0 }", true),
         (WRITES, "sequence: { field: n, counter: c }", true),
-        ("deny: { operations: insert }", "sequence: { field: n, counter: c }", true),
-        ("deny: { operations: insert }", "sequence: { field: n, counter: c, on_upsert: true }", false),
+        // A replacement must keep the number.
+        ("deny: { operations: insert }", "sequence: { field: n, counter: c }", false),
         (WRITES, "queue: { lease: 5m }", false),
         (WRITES, "timestamps: { source: at }", true),
         (WRITES, "timestamps: { source: at, hide: true }", false),

@@ -104,7 +104,7 @@ impl<P: Policy> Requests<'_, P> {
         self.owed.command = self.meter.command(header, head);
         self.owed.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
-            self.session.users = None;
+            self.session.forget_users();
         }
         match triage {
             Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {

@@ -4,6 +4,10 @@
 //!
 //! A number leaves this file at most once, whatever fails: numbers come only from a block that the store has
 //! granted, and a block whose grant is in doubt is dropped (a gap). It must not know about drivers.
+//!
+//! Numbers that clients bring along are struck out of the leftovers, and the counter is raised to them, so that no block
+//! that anybody is granted later has them. Nobody here asks the store for two things of one counter at once: a block
+//! cannot be under way while a number in it is brought. What another process holds in its leftovers is out of reach.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -26,6 +30,16 @@ const MOST_BLOCKS: i64 = 8;
 pub(super) trait Store: Send + Sync + 'static {
     /// Moves the counter on by `count` and gives the last number of the block that now belongs to docward.
     fn advance(&self, lease: &Lease, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+
+    /// Has the counter be at least `number`, and gives its last number. The lease says which counter.
+    fn raise(&self, lease: &Lease, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+}
+
+/// What the store is asked for.
+#[derive(Debug)]
+enum Question {
+    Advance(Lease, i64),
+    Raise(Lease, i64),
 }
 
 /// All counters of one process.
@@ -43,6 +57,8 @@ pub(super) struct Allocator<S> {
 struct Stock {
     /// Granted and not handed out, in the order of their grants.
     leftovers: VecDeque<RangeInclusive<i64>>,
+    /// The counter's last number when the store said it last: later blocks are behind it.
+    last: Option<i64>,
     /// First come, first served: nobody overtakes, or a large batch would wait for ever.
     waiting: VecDeque<Waiter>,
     /// Who left too little behind: another block like theirs is to be there before it is missed.
@@ -135,14 +151,22 @@ impl Drop for Asking {
 }
 
 async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: Asking) {
-    while let Some((lease, count)) = next_round(&asking.stock) {
+    while let Some(question) = next_round(&asking.stock) {
         let asked = Instant::now();
-        let granted = store.advance(&lease, count).await;
-        meter.note(asked, count, granted.is_ok());
+        let (answer, count) = match &question {
+            Question::Advance(lease, count) => (store.advance(lease, *count).await, *count),
+            Question::Raise(lease, number) => (store.raise(lease, *number).await, 0),
+        };
+        meter.note(asked, count, answer.is_ok());
         let mut stock = lock(&asking.stock);
         stock.pace = std::mem::take(&mut stock.wanted_meanwhile);
-        match granted {
-            Ok(last) => stock.leftovers.push_back(last.saturating_sub(count - 1)..=last),
+        match answer {
+            Ok(last) => {
+                stock.last = stock.last.max(Some(last));
+                if count > 0 {
+                    stock.leftovers.push_back(last.saturating_sub(count - 1)..=last);
+                }
+            }
             Err(error) => stock.waiting.drain(..).for_each(|waiter| {
                 // Whoever is gone needs no answer.
                 let _ = waiter.answer.send(Err(error.clone()));
@@ -154,7 +178,7 @@ async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking
 
 /// Serves who can be served; what to ask for next, or `None` when nothing is wanting and the right to ask is given
 /// back.
-fn next_round(stock: &Mutex<Stock>) -> Option<(Lease, i64)> {
+fn next_round(stock: &Mutex<Stock>) -> Option<Question> {
     let mut stock = lock(stock);
     stock.serve_waiting();
     let question = stock.question();
@@ -169,7 +193,8 @@ impl Stock {
         if self.asking {
             self.wanted_meanwhile = self.wanted_meanwhile.saturating_add(count);
         }
-        if self.waiting.is_empty() && count <= self.available() {
+        self.strike(&lease.brought);
+        if self.waiting.is_empty() && self.can_serve(&lease) {
             let numbers = self.take(count);
             if self.is_low(&lease) {
                 self.low = Some(lease);
@@ -183,14 +208,17 @@ impl Stock {
 
     fn serve_waiting(&mut self) {
         while let Some(waiter) = self.waiting.front() {
-            let count = i64::from(waiter.lease.count);
-            if self.available() < count && !waiter.answer.is_closed() {
-                break;
-            }
+            let brought = waiter.lease.brought.clone();
+            self.strike(&brought);
             let Some(waiter) = self.waiting.pop_front() else { break };
             if waiter.answer.is_closed() {
                 continue;
             }
+            if !self.can_serve(&waiter.lease) {
+                self.waiting.push_front(waiter);
+                break;
+            }
+            let count = i64::from(waiter.lease.count);
             let before = self.leftovers.clone();
             if waiter.answer.send(Ok(self.take(count))).is_err() {
                 // Gone before it could see them, and nobody has had a later number yet.
@@ -201,10 +229,28 @@ impl Stock {
         }
     }
 
+    fn can_serve(&self, lease: &Lease) -> bool {
+        i64::from(lease.count) <= self.available() && lease.brought.iter().all(|number| self.last >= Some(*number))
+    }
+
+    /// Takes numbers out of what may be handed out.
+    fn strike(&mut self, numbers: &[i64]) {
+        for number in numbers {
+            let Some(at) = self.leftovers.iter().position(|block| block.contains(number)) else { continue };
+            let Some(block) = self.leftovers.remove(at) else { continue };
+            if number < block.end() {
+                self.leftovers.insert(at, number + 1..=*block.end());
+            }
+            if number > block.start() {
+                self.leftovers.insert(at, *block.start()..=number - 1);
+            }
+        }
+    }
+
     /// Less than half of what is leased at once is left. Of a block of one nothing is asked for ahead: it is to leave
     /// no gap.
     fn is_low(&self, lease: &Lease) -> bool {
-        lease.block > 1 && 2 * self.available() < self.at_once(lease)
+        lease.block > 1 && lease.count > 0 && 2 * self.available() < self.at_once(lease)
     }
 
     /// A block, or so many that they last for some round trips.
@@ -218,16 +264,24 @@ impl Stock {
     }
 
     /// What the store is to be asked for.
-    fn question(&mut self) -> Option<(Lease, i64)> {
+    fn question(&mut self) -> Option<Question> {
         let low = self.low.take();
-        let Some(first) = self.waiting.front() else {
+        let Some(Waiter { lease: first, .. }) = self.waiting.front() else {
             let lease = low.filter(|lease| self.is_low(lease))?;
             let count = self.at_once(&lease);
-            return Some((lease, count));
+            return Some(Question::Advance(lease, count));
         };
         let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
-        let count = (wanted - self.available()).max(self.at_once(&first.lease)).max(1);
-        Some((first.lease.clone(), count))
+        let missing = wanted - self.available();
+        let ahead = || first.brought.iter().copied().filter(|number| self.last < Some(*number));
+        // The next block would have it, and be short of one.
+        let is_near = |number: i64| self.last.is_some_and(|last| number <= last.saturating_add(missing));
+        if let Some(number) = ahead().max()
+            && (missing <= 0 || ahead().any(is_near))
+        {
+            return Some(Question::Raise(first.clone(), number));
+        }
+        Some(Question::Advance(first.clone(), missing.max(self.at_once(first)).max(1)))
     }
 
     fn available(&self) -> i64 {

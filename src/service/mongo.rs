@@ -116,21 +116,22 @@ impl Service for MongoService {
     }
 }
 
+/// What becomes of a counter.
+#[derive(Debug, Clone, Copy)]
+enum Move {
+    /// It is counted up.
+    By(i64),
+    /// It is at least this.
+    To(i64),
+}
+
 impl Store for Server {
     async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
-        patiently(async {
-            let first = match &lease.start {
-                Start::At(first) => *first,
-                // The guarded collection is only searched for a counter that is not there yet.
-                Start::After(maximum) => match self.increment(lease, count, None).await? {
-                    Some(last) => return Ok(last),
-                    None => self.maximum(maximum).await?.unwrap_or(0).saturating_add(1),
-                },
-            };
-            let last = self.increment(lease, count, Some(first)).await?;
-            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed just now", name(lease))))
-        })
-        .await
+        self.move_on(lease, Move::By(count)).await
+    }
+
+    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
+        self.move_on(lease, Move::To(number)).await
     }
 }
 
@@ -145,8 +146,25 @@ impl Server {
         Ok(client.insert(made).clone())
     }
 
-    /// Moves the counter on and gives its new value; without `first`, only if it exists.
-    async fn increment(&self, lease: &Lease, count: i64, first: Option<i64>) -> Result<Option<i64>, LookupError> {
+    /// The counter's value afterwards.
+    async fn move_on(&self, lease: &Lease, by: Move) -> Result<i64, LookupError> {
+        patiently(async {
+            let first = match &lease.start {
+                Start::At(first) => *first,
+                // The guarded collection is only searched for a counter that is not there yet.
+                Start::After(maximum) => match self.change(lease, by, None).await? {
+                    Some(last) => return Ok(last),
+                    None => self.maximum(maximum).await?.unwrap_or(0).saturating_add(1),
+                },
+            };
+            let last = self.change(lease, by, Some(first)).await?;
+            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed just now", name(lease))))
+        })
+        .await
+    }
+
+    /// Changes the counter and gives its new value; without `first`, only if it exists.
+    async fn change(&self, lease: &Lease, by: Move, first: Option<i64>) -> Result<Option<i64>, LookupError> {
         let filter = match first {
             Some(_) => doc! {"_id": &lease.counter.id},
             None => doc! {"_id": &lease.counter.id, "seq": {"$ne": Bson::Null}},
@@ -155,7 +173,11 @@ impl Server {
             Some(first) => doc! {"$ifNull": ["$seq", narrow(first.saturating_sub(1))]},
             None => doc! {"$ifNull": ["$seq", 0]},
         };
-        let update = vec![doc! {"$set": {"seq": {"$add": [seq, narrow(count)]}}}];
+        let seq = match by {
+            Move::By(count) => doc! {"$add": [seq, narrow(count)]},
+            Move::To(number) => doc! {"$max": [seq, narrow(number)]},
+        };
+        let update = vec![doc! {"$set": {"seq": seq}}];
         let Counter { database, collection, .. } = &lease.counter;
         let counters = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let stored = counters
@@ -173,22 +195,18 @@ impl Server {
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
         let place = format!("the largest {field} of {database}.{collection}");
+        let filter = bson::Document::from_reader(maximum.filter().as_slice())
+            .map_err(|error| LookupError::Refused(format!("{place}: {error}")))?;
         let documents = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let found = documents
-            .find_one(doc! {field: {"$gte": f64::NEG_INFINITY}})
+            .find_one(filter)
             .sort(doc! {field: -1})
             .projection(doc! {field: 1, "_id": i32::from(field == "_id")})
             .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
             .read_concern(ReadConcern::local())
             .await
             .map_err(|error| sorted(&error, &place))?;
-        let Some(found) = found else { return Ok(None) };
-        let whole = whole_number(&found, field).ok_or_else(|| {
-            LookupError::Refused(format!(
-                "{place} cannot be continued: it is no whole number that fits 64 bits; mend that document"
-            ))
-        })?;
-        Ok(Some(whole))
+        Ok(found.and_then(|found| floor(&found, field)))
     }
 }
 
@@ -210,14 +228,10 @@ fn last_number(counter: &RawDocumentBuf) -> Option<i64> {
     (seq.kind != Kind::Double || last <= LAST_EXACT_DOUBLE).then_some(last)
 }
 
-fn whole_number(document: &RawDocumentBuf, field: &str) -> Option<i64> {
-    let PathLookup::Found(value) = Path::parse(field)?.lookup(Document::parse(document.as_bytes()).ok()?) else {
-        return None;
-    };
-    match value.as_f64() {
-        None => value.as_integer(),
-        Some(number) if number.abs() <= LAST_EXACT_DOUBLE as f64 => Some(number.floor() as i64),
-        Some(_) => None,
+fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
+    match Path::parse(field)?.lookup(Document::parse(document.as_bytes()).ok()?) {
+        PathLookup::Found(value) => value.floor(),
+        PathLookup::Missing | PathLookup::Blocked(_) => None,
     }
 }
 

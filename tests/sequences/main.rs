@@ -1,6 +1,7 @@
 //! The pattern `sequence` before a real mongod, through the official driver. `race`: sixteen writers over two
 //! docward processes get no number twice, whatever is killed; `optimistic`: the same without a counter;
-//! `examples`: each setting. The guarded collections have no unique index unless the strategy wants one, so
+//! `examples`: each setting; `brought`: numbers of the
+//! clients' own; `kept`: replacements and upserts. The guarded collections have no unique index unless the strategy wants one, so
 //! that duplicates would show. `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -8,7 +9,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod brought;
 mod examples;
+mod kept;
 mod optimistic;
 mod race;
 
@@ -32,6 +35,14 @@ rules:
   - { name: behind, namespace: "*.behind", sequence: { field: meta.no, counter: behind, start: after_max } }
   - { name: upserting, namespace: "*.upserting", sequence: { field: no, counter: upserting, on_upsert: true } }
   - { name: ids, namespace: "*.ids", sequence: { field: _id, counter: ids, replace_generated: true } }
+  - { name: nested, namespace: "*.nested", sequence: { field: a.n, counter: nested, on_upsert: true } }
+  - { name: plain, namespace: "*.plain", sequence: { field: no, counter: plain } }
+  - { name: strict, namespace: "*.strict", sequence: { field: no, counter: strict, on_upsert: true, provided: reject } }
+  - { name: own, namespace: "*.own", sequence: { field: no, counter: own, on_upsert: true, provided: replace } }
+  - { name: stamped-numbers, namespace: "*.stamped", sequence: { field: no, counter: stamped, on_upsert: true } }
+  - { name: stamped, namespace: "*.stamped", timestamps: { source: t, type: long, per: document } }
+  - { name: versioned-numbers, namespace: "*.versioned", sequence: { field: no, counter: versioned, on_upsert: true } }
+  - { name: versioned, namespace: "*.versioned", replacement: { unguarded: guard, guard: version } }
   - { name: optimistic, namespace: "*.optimistic", sequence: { field: no, strategy: optimistic } }
 "#;
 

@@ -1,7 +1,7 @@
 //! `strategy: optimistic`: the largest number and one, and again when somebody else was faster. What is
 //! inserted has no gap, whatever else fails meanwhile.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::Collection;
 use mongodb::error::TRANSIENT_TRANSACTION_ERROR;
 use tokio::task::JoinSet;
@@ -135,4 +135,44 @@ async fn optimistic_transactions_race() {
     writers.join_all().await;
     let numbers = unique(&views.stored("optimistic").await);
     assert_eq!(numbers, (1..=i64::from(6 * 3 * scaled(3))).collect::<Vec<_>>());
+}
+
+/// Stored by somebody else: none of it stops the sequence, and what follows is larger than all numbers.
+#[tokio::test]
+async fn odd_values_do_not_stop_a_sequence() {
+    let decimal = |text: &str| Bson::from(text.parse::<bson::Decimal128>().unwrap());
+    for (odd, next) in [
+        (Bson::from(8.5), 9),
+        (decimal("8.5"), 9),
+        (decimal("9.00"), 10),
+        (decimal("NaN"), 3),
+        (decimal("1E+40"), 3),
+        (Bson::from(f64::INFINITY), 3),
+        (Bson::from(1e300), 3),
+        (Bson::from("seven"), 3),
+        (bson::bson!([1000]), 3),
+        // Elements of arrays are in the unique index too.
+        (bson::bson!([3, "x"]), 4),
+        (doc! { "a": 1000 }.into(), 3),
+        (Bson::from(9e15), 9_000_000_000_000_001_i64),
+    ] {
+        for in_transaction in [false, true] {
+            let views = optimistic().await;
+            views.store("optimistic", [doc! { "_id": 1, "no": 2 }, doc! { "_id": 2, "no": &odd }]).await;
+            let optimistic: Collection<Document> = views.collection("optimistic");
+            let mut session = views.through.client().start_session().await.unwrap();
+            if in_transaction {
+                session.start_transaction().await.unwrap();
+                let inserted = optimistic.insert_one(doc! { "_id": 3 }).session(&mut session).await;
+                if inserted.is_err() && odd.as_array().is_some() {
+                    continue; // The server has aborted for the element of the array.
+                }
+                inserted.unwrap();
+                session.commit_transaction().await.unwrap();
+            } else {
+                optimistic.insert_one(doc! { "_id": 3 }).await.unwrap();
+            }
+            assert_eq!(numbers(&views.stored("optimistic").await[2..]), [next], "{odd} {in_transaction}");
+        }
+    }
 }

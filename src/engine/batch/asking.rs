@@ -149,9 +149,9 @@ pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {
 /// Whether the server is no primary any more, or about to go: another member, or the same one later, knows
 /// what became of the transaction. The codes are those of the driver specifications (SDAM, "State Change
 /// Errors").
-pub(super) fn is_gone(reply: &Reply<'_>) -> bool {
+pub(in crate::engine) fn is_gone(reply: &Reply<'_>) -> bool {
     const STATE_CHANGE: [i32; 8] = [91, 189, 10107, 11600, 11602, 13435, 13436, 10058];
-    reply.body.get("code").and_then(Value::as_i32).is_some_and(|code| STATE_CHANGE.contains(&code))
+    reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
 }
 
 /// The reply to a statement, with what the commit said of its durability. The driver is to send a write again

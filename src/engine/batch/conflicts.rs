@@ -4,7 +4,7 @@
 //! an upsert; or a document is there and a rule's condition does not hold for it, which the rule explains. So docward
 //! looks, on the client's connection.
 
-use super::super::judge::Refused;
+use super::super::judge::{Judged, Refused};
 use super::super::merge;
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
@@ -19,7 +19,10 @@ const MAX_ATTEMPTS: u32 = 16;
 impl<'f> BatchJob<'f> {
     /// Whether a rule decides what it means when the statement matches nothing.
     pub(super) fn checks_match(&self, index: usize) -> bool {
-        self.judged.get(index).is_some_and(|judged| !judged.unmatched.is_empty() || judged.only_new.is_some())
+        let checks = |judged: &Judged<'_, '_>| {
+            !judged.unmatched.is_empty() || judged.only_new.is_some() || judged.only_stored.is_some()
+        };
+        self.judged.get(index).is_some_and(checks)
     }
 
     /// Whether it is an upsert that must tell a document that is missing from one that fails a condition.
@@ -90,6 +93,10 @@ impl<'f> BatchJob<'f> {
         let Some(found) = asking::documents(&reply) else {
             return close("the server's answer to a find cannot be read");
         };
+        if let Some(refused) = self.unstored(&run) {
+            self.refuse_unmatched(&run, refused, observations);
+            return Flow::Continue(());
+        }
         match (found.first(), run.stage) {
             (None, Stage::Update | Stage::Look) => {
                 self.go_on(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
@@ -114,6 +121,11 @@ impl<'f> BatchJob<'f> {
     /// Whether it is rejected if its filter matches a document.
     pub(super) fn is_only_new(&self, index: usize) -> bool {
         self.judged.get(index).is_some_and(|judged| judged.only_new.is_some())
+    }
+
+    /// Why it is rejected for having matched nothing, whatever there is.
+    fn unstored(&self, run: &Run) -> Option<Refused<'f>> {
+        self.judged.get(*run.statements.first()?)?.only_stored.clone()
     }
 
     /// Whether the plan waits for a statement that can only match what it has inserted itself, when it was sent before.

@@ -5,46 +5,71 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::super::allocation;
-use super::super::judge::Refused;
+use super::super::judge::{Judged, Refused};
 use super::super::lookup::{Found, Lookup, LookupError, Maximum};
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, Run, Wanting, close};
+use super::super::privileges::{Asking, Means, Privileges};
+use super::{Awaiting, BatchJob, Flow, Run, Taken, Wanting, close};
 use crate::command::Statement;
 use crate::document::Document;
-use crate::patterns::sequence::Strategy;
+use crate::patterns::sequence::{Brought, Strategy};
 use crate::patterns::{Pattern, Rejection, Rule};
 
 /// How often an optimistic sequence tries again for one statement before it gives up.
 const MAX_ATTEMPTS: u32 = 1000;
 
 impl<'f> BatchJob<'f> {
-    /// Which statements want which counter's numbers. Statements that do not run want none.
+    /// Which statements want which counter's numbers, or bring some. Statements that do not run want none.
     pub(super) fn collect_leases(&self) -> VecDeque<Wanting<'f>> {
         let mut leases = VecDeque::new();
-        let namespace = |index: usize| self.judged.get(index).map(|judged| judged.statement.namespace);
         for index in self.sendable() {
             let Some(judged) = self.judged.get(index) else { continue };
+            let namespace = judged.statement.namespace;
             for rule in judged.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
-                let same = |(other, others): &&mut Wanting<'f>| {
-                    other.id == rule.id && others.first().is_some_and(|first| namespace(*first) == namespace(index))
-                };
-                if let Some((_, statements)) = leases.iter_mut().find(same) {
-                    statements.push(index);
-                    continue;
+                wanting(&mut leases, rule, namespace).statements.push(index);
+            }
+            for rule in judged.bring.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
+                let brought = brought(rule, &judged.statement);
+                if !brought.is_empty() {
+                    wanting(&mut leases, rule, namespace).brought.extend(brought);
                 }
-                if leases.is_empty() {
-                    // Most batches want one counter's numbers.
-                    leases = VecDeque::with_capacity(1);
-                }
-                leases.push_back((*rule, SmallVec::from_elem(index, 1)));
             }
         }
         leases
     }
 
+    /// The first question about what the client may do, where docward would ask for numbers as its own user and does
+    /// not know whether the client may store them.
+    pub(in crate::engine) fn unknown_access(&self, privileges: &Privileges) -> Option<(Asking, Vec<u8>)> {
+        let mut known = None;
+        for index in self.sendable() {
+            let Some(judged) = self.judged.get(index) else { continue };
+            let namespace = judged.statement.namespace;
+            let means = Means::of(&judged.statement);
+            // Most statements are about the same as the one before.
+            if known == Some((namespace, means)) || !self.looks_up(judged) {
+                continue;
+            }
+            let access = self.batch.namespace(&judged.statement);
+            if !privileges.covers(access, means) {
+                return Some(Asking::about(access, means, &self.command));
+            }
+            known = Some((namespace, means));
+        }
+        None
+    }
+
+    /// Whether docward asks for something as its own user because of it.
+    fn looks_up(&self, judged: &Judged<'f, 'f>) -> bool {
+        let is_counted = |rule: &Rule| strategy(rule) == Some(Strategy::Counter);
+        let in_transaction = self.command.session().in_transaction;
+        judged.sequences.iter().any(|rule| is_counted(rule) || !in_transaction)
+            || judged.bring.iter().any(|rule| is_counted(rule) && !brought(rule, &judged.statement).is_empty())
+    }
+
     pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, observations: &mut Observations) -> Flow {
-        let Some((rule, statements)) = self.leases.pop_front() else { return Flow::Continue(()) };
+        let Some(Wanting { rule, statements, .. }) = self.leases.pop_front() else { return Flow::Continue(()) };
         match found {
             Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
                 for (index, number) in statements.into_iter().zip(numbers) {
@@ -131,7 +156,7 @@ impl<'f> BatchJob<'f> {
         let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
         let next = match found {
-            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum)
+            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum.max(run.taken_of(rule)))
                 .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
             Ok(Found::Numbers(_)) => return close("the service answered a maximum with something else"),
             Err(error) => Err(error),
@@ -156,16 +181,43 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// The place in the run of a statement whose optimistic number somebody else took. Inside a transaction
+    /// The place in the run of a statement whose optimistic number is taken, and that number if it is known. Inside a transaction
     /// the server has aborted, and the client's driver repeats the whole.
-    pub(super) fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<usize> {
+    pub(super) fn retry_of(&self, run: &Run, errors: &[(usize, Document<'_>)]) -> Option<(usize, Option<Taken>)> {
         let (place, error) = errors.first()?;
         let index = run.statements.get(*place)?;
         if self.command.session().in_transaction || run.attempts >= MAX_ATTEMPTS {
             return None;
         }
-        let taken = self.optimistic_rules(*index).any(|rule| allocation::is_taken(rule, *error));
-        taken.then_some(*place)
+        let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule, *error))?;
+        Some((*place, allocation::taken_number(rule, *error).map(|number| (rule.id, number))))
+    }
+}
+
+impl Run {
+    fn taken_of(&self, rule: &Rule) -> Option<i64> {
+        self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
+    }
+}
+
+fn wanting<'w, 'f>(leases: &'w mut VecDeque<Wanting<'f>>, rule: &'f Rule, namespace: usize) -> &'w mut Wanting<'f> {
+    let same = |other: &Wanting<'f>| other.rule.id == rule.id && other.namespace == namespace;
+    let at = leases.iter().position(same).unwrap_or(leases.len());
+    if at == leases.len() {
+        if leases.is_empty() {
+            // Most batches want one counter's numbers.
+            *leases = VecDeque::with_capacity(1);
+        }
+        leases.push_back(Wanting { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
+    }
+    &mut leases[at]
+}
+
+/// The numbers that a statement brings along.
+fn brought(rule: &Rule, statement: &Statement<'_>) -> Brought {
+    match &rule.pattern {
+        Pattern::Sequence(sequence) => sequence.brought(&statement.operation),
+        _ => Brought::new(),
     }
 }
 

@@ -8,7 +8,7 @@ fn an_ordered_batch_ends_at_its_first_rejection() {
     let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}};
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
     let message = update(&[set(0), set(1), replace.clone(), set(3), replace]);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
     assert_eq!(documents(&sent).1, [set(0), set(1)]);
@@ -31,7 +31,7 @@ fn an_unordered_batch_goes_on_and_indexes_are_the_clients() {
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
     let body = doc! {"update": "c", "ordered": false, "txnNumber": 4i64, "lsid": {"id": 1}, "$db": "d"};
     let message = frame(&body, "updates", &[replace.clone(), set(1), replace, set(3)], 0);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
     let (sent_body, sent) = documents(&sent);
@@ -58,7 +58,7 @@ fn a_guarded_replacement_that_matches_nothing_is_a_conflict_for_itself_alone() {
     let set = doc! {"q": {"_id": 2}, "u": {"$set": {"a": 1}, "$inc": {"v": 1}}};
     let body = doc! {"update": "c", "ordered": false, "$db": "d"};
     let message = frame(&body, "updates", &[replace(1), set.clone(), replace(2)], 0);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let mut input = Input::Start;
     let mut sent = Vec::new();
@@ -92,7 +92,7 @@ fn a_batch_takes_its_numbers_in_document_order_with_one_lease() {
         rules(&[("d.*", "sequence: { field: no, counter: c, collection: k.counters, block: 5, start: after_max }")]);
     let body = doc! {"insert": "c", "$db": "d"};
     let message = frame(&body, "documents", &[doc! {"a": 1}, doc! {"no": 7}, doc! {"a": 2}], 0);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Lookup(Lookup::Lease(lease)) = next(&mut plan, Input::Start, &mut session) else { panic!("no lease") };
     let counter = &lease.counter;
@@ -111,8 +111,8 @@ fn a_lease_that_fails_is_told_or_closes_the_connection() {
     let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
     let step = |error: LookupError| {
         let mut plan = Plan::new(&message, &rules, NOW);
-        plan.next(Input::Start, &mut Session::default());
-        plan.next(Input::Found(Err(error)), &mut Session::default())
+        plan.next(Input::Start, &mut session());
+        plan.next(Input::Found(Err(error)), &mut session())
     };
     assert!(matches!(step(LookupError::Unavailable("no primary".into())), Step::Close(text) if text == "no primary"));
     let Step::Reply(reply) = step(LookupError::Refused("seq is a string".into())) else { panic!("no reply") };
@@ -129,7 +129,7 @@ fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
         &[doc! {"a": 1}, doc! {"a": 2}, doc! {"a": 3}],
         0,
     );
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let maximum = |plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session, value: i64| {
         assert!(matches!(plan.next(input, session), Step::Lookup(Lookup::Maximum(_))));
@@ -171,7 +171,7 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
     };
     let replace = doc! {"q": {}, "u": {"a": 1}};
     let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};
-    let mut session = Session::default();
+    let mut session = session();
 
     let first = transaction(true, std::slice::from_ref(&replace));
     let mut plan = Plan::new(&first, &rules, NOW);

@@ -89,7 +89,7 @@ fn samples() -> Vec<Sample> {
             upsert: true,
             ..Sample::new("sequence: { field: n, counter: n, on_upsert: true }", any.clone(), set("a", 1.into()))
         },
-        Sample { upsert: true, ..Sample::new("sequence: { field: n, counter: n }", any.clone(), set("a", 1.into())) },
+        Sample { upsert: true, ..Sample::new("sequence: { field: n, counter: n }", any.clone(), set("n", 7.into())) },
         Sample::new("bounds: { field: n, min: 0 }", doc! {"n": -1}, set("n", (-1).into())),
         Sample::new("together: [a, b]", any.clone(), set("a", 1.into())),
         Sample::new("queue: { locked: l, since: s, attempts: t, lease: 5m }", any.clone(), set("a", 1.into())),
@@ -119,7 +119,7 @@ fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<Said>) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);
-    let step = plan.next(Input::Start, &mut Session::default());
+    let step = plan.next(Input::Start, &mut session());
     let said = plan.take_observations().iter().map(|observation| observation.said).collect();
     (step, said)
 }
@@ -194,7 +194,7 @@ fn patterns_differ_in_what_they_look_at() {
         ("unguardable: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
         ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
         ("queue: { locked: l, since: s, attempts: t, lease: 5m }", "delete", "bulkWrite", Outcome::Enforced),
-        ("sequence: { field: n, counter: n }", "update by operators", "update", Outcome::Passes),
+        ("sequence: { field: n, counter: n }", "update by pipeline", "update", Outcome::Passes),
         ("timestamps: { source: t, hide: true }", "read", "find", Outcome::Enforced),
         ("timestamps: { source: t, hide: true }", "read", "count", Outcome::Passes),
         ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", Outcome::Passes),

@@ -23,7 +23,7 @@ fn a_message_that_a_rule_makes_too_long_goes_in_several_and_is_answered_as_one()
     for flags in [0, crate::wire::op_msg::MORE_TO_COME] {
         let message = insert(&documents, flags);
         assert!(message.len() <= MAX_MESSAGE_LENGTH);
-        let mut session = Session::default();
+        let mut session = session();
         let mut plan = Plan::new(&message, &rules, NOW);
         let mut step = plan.next(Input::Start, &mut session);
         let mut sent = Vec::new();
@@ -57,7 +57,7 @@ fn documents_of(message: &[u8]) -> (Bson, Vec<i32>) {
 fn only_the_statement_that_became_too_large_is_refused() {
     let rules = rules(&[("d.c", STAMPED)]);
     let message = insert(&[sized(0, 100), sized(1, MAX_DOCUMENT_LENGTH), sized(2, 100)], 0);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Exchange(sent) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
     assert_eq!(documents_of(&sent).1, [0, 2]);
@@ -87,7 +87,7 @@ fn a_merged_reply_stays_a_document_and_says_what_was_not_sent() {
     for (ordered, reported) in [(true, 1), (false, usize::MAX)] {
         let body = doc! {"update": "c", "ordered": ordered, "$db": "d"};
         let message = frame(&body, "updates", &statements, 0);
-        let mut session = Session::default();
+        let mut session = session();
         let mut plan = Plan::new(&message, &rules, NOW);
         let mut step = next(&mut plan, Input::Start, &mut session);
         let mut done = 0;

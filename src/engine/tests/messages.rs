@@ -39,7 +39,7 @@ fn shadow_and_except_speak_but_do_not_act() {
         let step = plan.next(Input::Start, session);
         (step, plan.take_observations().iter().map(|o| (o.said, o.statements)).collect::<Vec<_>>())
     };
-    let mut nobody = Session::default();
+    let mut nobody = session();
     let (step, heard) = said("mode: shadow\nreplacement: {}", &mut nobody);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
     assert_eq!(heard, [(Said::ShadowReject, 1)]);
@@ -60,7 +60,7 @@ fn shadow_and_except_speak_but_do_not_act() {
 fn who_is_authenticated_is_asked_once() {
     let rules = rules(&[("d.c", "except: { users: [admin.root] }\nreplacement: {}")]);
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
-    let mut session = Session::default();
+    let mut session = session();
     let mut plan = Plan::new(&replace, &rules, NOW);
     let Step::Exchange(question) = plan.next(Input::Start, &mut session) else { panic!("no question") };
     assert!(documents(&question).0.contains_key("connectionStatus"));

@@ -16,7 +16,7 @@ struct Dialogue<'p> {
 
 impl<'p> Dialogue<'p> {
     fn of(rules: &'p RuleSet, message: &'p [u8]) -> Self {
-        let mut session = Session::default();
+        let mut session = session();
         session.own.id = [7; 16];
         let mut plan = Plan::new(message, rules, NOW);
         let step = plan.next(Input::Start, &mut session);

@@ -28,10 +28,10 @@ enum Outcome {
     AnswerLost,
 }
 
-impl Store for Fake {
-    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+impl Fake {
+    /// One question, by the script.
+    async fn ask(&self, lease: &Lease, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.last.store(count, Ordering::Relaxed);
         let outcome = lock(&self.script).pop_front().unwrap_or(Outcome::Granted);
         tokio::task::yield_now().await;
         if outcome == Outcome::Lost {
@@ -40,7 +40,7 @@ impl Store for Fake {
         let last = {
             let mut counters = lock(&self.seq);
             let seq = counters.entry(lease.counter.id.clone()).or_default();
-            *seq += count;
+            *seq = change(*seq);
             *seq
         };
         tokio::task::yield_now().await;
@@ -48,9 +48,20 @@ impl Store for Fake {
     }
 }
 
+impl Store for Fake {
+    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+        self.last.store(count, Ordering::Relaxed);
+        self.ask(lease, |seq| seq + count).await
+    }
+
+    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
+        self.ask(lease, |seq| seq.max(number)).await
+    }
+}
+
 fn lease(counter: &str, count: u32, block: u32) -> Lease {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    Lease { counter, count, block, start: Start::At(1) }
+    Lease { counter, count, brought: Vec::new(), block, start: Start::At(1) }
 }
 
 fn allocator(script: &[Outcome]) -> Arc<Allocator<Fake>> {
@@ -103,6 +114,44 @@ proptest! {
         for got in all {
             prop_assert!(got.is_sorted_by(|a, b| a < b), "{got:?}");
             prop_assert!(got.into_iter().all(|number| seen.insert(number)));
+        }
+    }
+
+    /// Nobody gets a number that a client has brought before; whoever fails to bring one, brings none.
+    #[test]
+    fn no_number_is_issued_that_was_brought(
+        callers in prop::collection::vec(prop::collection::vec((0u32..4, 1u32..8, prop::collection::vec(1i64..40, 0..3)), 0..6), 1..6),
+        script in prop::collection::vec(prop_oneof![4 => Just(Outcome::Granted), 1 => Just(Outcome::Lost), 1 => Just(Outcome::AnswerLost)], 0..20),
+    ) {
+        let allocator = || allocator(&script);
+        let (issued, brought) = block_on(async {
+            let (allocator, order) = (allocator(), Arc::new(AtomicUsize::new(0)));
+            let mut tasks = JoinSet::new();
+            for asks in callers {
+                let (allocator, order) = (allocator.clone(), order.clone());
+                tasks.spawn(async move {
+                    let (mut issued, mut kept) = (Vec::new(), Vec::new());
+                    for (count, block, brought) in asks {
+                        let began = order.fetch_add(1, Ordering::Relaxed);
+                        let lease = Lease { brought: brought.clone(), ..lease("k", count, block) };
+                        let Ok(numbers) = numbers(&allocator, lease).await else { continue };
+                        let done = order.fetch_add(1, Ordering::Relaxed);
+                        issued.extend(numbers.into_iter().map(|number| (number, began)));
+                        kept.extend(brought.into_iter().map(|number| (number, done)));
+                        // In the batch itself, too.
+                        assert!(!issued.iter().any(|(number, at)| *at == began && kept.contains(&(*number, done))));
+                    }
+                    (issued, kept)
+                });
+            }
+            let all = tasks.join_all().await;
+            let (issued, brought): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+            (issued.concat(), brought.concat())
+        });
+        let mut seen = HashSet::new();
+        for (number, began) in issued {
+            prop_assert!(seen.insert(number));
+            prop_assert!(!brought.iter().any(|(other, done)| *other == number && *done < began), "{number}");
         }
     }
 

@@ -1,0 +1,147 @@
+//! A replacement as a pipeline that keeps the number of the document that is stored.
+//!
+//! The server evaluates `$field` against the document as it was before the replacement, so no number is read beforehand
+//! that could be another one by then.
+
+use crate::command::{Modification, Pipeline};
+use crate::document::{ArrayWriter, CowDocument, Document, Path, Slot, Value, Writer};
+
+/// The same replacement, but what the stored document holds at `path` stays, and a document without it gets `number`.
+/// `None` for what is no replacement.
+pub(super) fn keeping<'a>(
+    modification: &Modification<'a>,
+    path: &Path,
+    number: Option<i64>,
+) -> Option<Modification<'a>> {
+    let (stage, meaning) = match modification {
+        Modification::Replacement(document) => {
+            let stage = stage(path, number, |slot| {
+                slot.nested(|w| w.value("$literal", Value::document(document.as_document())));
+            });
+            (stage, modification.clone())
+        }
+        Modification::Pipeline(pipeline) if matches!(pipeline.meaning, Modification::Replacement(_)) => {
+            let [only] = pipeline.stages.as_slice() else { return None };
+            let replaced = only.as_document().get("$replaceWith")?;
+            (stage(path, number, |slot| slot.value(replaced)), pipeline.meaning.clone())
+        }
+        _ => return None,
+    };
+    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
+}
+
+/// `{$replaceWith: ...}`: `new` and in it the number that is kept, if there is one.
+fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(Slot<'_>)) -> CowDocument<'a> {
+    CowDocument::build(|w| {
+        w.nested("$replaceWith", |w| {
+            w.nested("$let", |w| {
+                w.nested("vars", |w| {
+                    new(w.slot("new"));
+                    w.nested("kept", |w| kept(w, path.as_str(), number));
+                });
+                w.nested("in", |w| {
+                    w.array("$cond", |a| {
+                        a.nested(|w| {
+                            w.array("$eq", |a| {
+                                a.nested(|w| w.string("$type", "$$kept"));
+                                a.string("missing");
+                            });
+                        });
+                        a.string("$$new");
+                        a.nested(|w| with_number(w, "$$new", path.as_str()));
+                    });
+                });
+            });
+        });
+    })
+}
+
+/// What the stored document holds; null counts as nothing, and so does what the elements of an array hold.
+fn kept(w: &mut Writer<'_>, path: &str, number: Option<i64>) {
+    w.array("$ifNull", |a| {
+        match path.rsplit_once('.') {
+            None => a.string(format!("${path}")),
+            Some((parent, _)) => in_document(a, parent, path),
+        }
+        match number {
+            Some(number) => a.slot().integer(number),
+            None => a.string("$$REMOVE"),
+        }
+    });
+}
+
+fn in_document(a: &mut ArrayWriter<'_>, parent: &str, path: &str) {
+    a.nested(|w| {
+        w.array("$cond", |a| {
+            a.nested(|w| {
+                w.array("$eq", |a| {
+                    a.nested(|w| w.string("$type", format!("${parent}")));
+                    a.string("object");
+                });
+            });
+            a.string(format!("${path}"));
+            a.string("$$REMOVE");
+        });
+    });
+}
+
+/// `base`, an expression, with the number at `path` below it and all else as it is.
+fn with_number(w: &mut Writer<'_>, base: &str, path: &str) {
+    w.array("$mergeObjects", |a| {
+        a.string(base);
+        a.nested(|w| match path.split_once('.') {
+            None => w.string(path, "$$kept"),
+            Some((name, below)) => w.nested(name, |w| with_number(w, &format!("{base}.{name}"), below)),
+        });
+    });
+}
+
+/// A stage that puts `number` into a document without one.
+pub(super) fn missing<'a>(path: &Path, number: i64) -> CowDocument<'a> {
+    CowDocument::build(|w| {
+        w.nested("$set", |w| {
+            w.nested(path.as_str(), |w| {
+                w.array("$ifNull", |a| {
+                    a.string(format!("${path}"));
+                    a.slot().integer(number);
+                });
+            });
+        });
+    })
+}
+
+/// An update whose only operator sets whole fields, one of them around `path`, as a pipeline that gives the same and keeps
+/// the number, or puts `number` in. `None` where the pipeline would do something else than the operators.
+pub(super) fn setting_around<'a>(operators: Document<'_>, path: &Path, number: i64) -> Option<CowDocument<'a>> {
+    let set = only_set(operators, path)?;
+    let (name, below) = path.as_str().split_once('.')?;
+    Some(CowDocument::build(|w| {
+        w.nested("$set", |w| {
+            for field in set.elements() {
+                if field.key != name.as_bytes() {
+                    w.nested(field.key, |w| w.value("$literal", field.value));
+                    continue;
+                }
+                w.nested(name, |w| {
+                    w.nested("$let", |w| {
+                        w.nested("vars", |w| {
+                            w.nested("new", |w| w.value("$literal", field.value));
+                            w.nested("kept", |w| kept(w, path.as_str(), Some(number)));
+                        });
+                        w.nested("in", |w| with_number(w, "$$new", below));
+                    });
+                });
+            }
+        });
+    }))
+}
+
+/// The fields of an update that is nothing but a `$set` of whole fields, one of them a document around `path`.
+pub(super) fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
+    let mut all = operators.elements();
+    let set = all.next().filter(|first| first.key == b"$set" && all.next().is_none())?;
+    let set = set.value.as_document()?;
+    let (name, _) = path.as_str().split_once('.')?;
+    let is_whole = set.elements().all(|field| !field.key.contains(&b'.') && !field.key.starts_with(b"$"));
+    (is_whole && set.get(name).is_some_and(|value| value.as_document().is_some())).then_some(set)
+}
