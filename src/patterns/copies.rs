@@ -9,12 +9,14 @@
 //! after: rejected; `{$set: {"best_friend.id": 7, "best_friend.name": "Ada"}}` passes.
 
 mod contradictions;
+mod references;
 mod settings;
 #[cfg(test)]
 mod tests;
 
 pub(super) use contradictions::contradictions;
-pub use settings::{Collection, Copies, Entry, Field};
+pub use references::{Holders, Reference, is_reference};
+pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
 use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
