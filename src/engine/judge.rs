@@ -27,8 +27,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) only_new: Option<Refused<'r>>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
-    /// Set when it needs more than itself.
-    pub(super) procedure: Option<(&'r Rule, Arc<dyn Procedure>)>,
+    /// What it needs besides itself, by the rules in their order.
+    pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// How often a transaction was begun for it in vain.
     pub(super) attempts: u32,
     /// How often its transaction was ended by somebody with the same write.
@@ -135,7 +135,7 @@ fn judge_statement<'r, 'a>(
         unmatched: SmallVec::new(),
         only_new: None,
         sequences: SmallVec::new(),
-        procedure: None,
+        procedures: SmallVec::new(),
         attempts: 0,
         rivalries: 0,
     };
@@ -202,8 +202,10 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.sequences.push(rule);
             }
-            // Of the patterns with procedures one rule speaks for a namespace.
-            Verdict::Procedure(procedure) => self.procedure = Some((rule, procedure)),
+            Verdict::Procedure(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
+                Some((_, known)) => *known = procedure,
+                None => self.procedures.push((rule, procedure)),
+            },
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
                 self.refused = Some(Refused { rule, rejection });

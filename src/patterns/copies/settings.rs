@@ -93,8 +93,12 @@ impl Collection {
         Some(Self { database: database.to_owned(), name: name.to_owned(), pattern: pattern.clone() })
     }
 
+    pub fn namespace(&self) -> Namespace<'_> {
+        Namespace { database: &self.database, collection: &self.name }
+    }
+
     pub(super) fn is(&self, namespace: Namespace<'_>) -> bool {
-        self.database == namespace.database && self.name == namespace.collection
+        self.namespace() == namespace
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
                 }
             }
         }
-        let different = [
+        let different: [(Bson, Bson); 7] = [
             (0.1.into(), decimal("0.1")),
             (i64::MAX.into(), (i64::MAX as f64).into()),
             (5e-324.into(), decimal("5E-324")),
