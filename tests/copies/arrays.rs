@@ -155,12 +155,12 @@ rules:
     let orders = |name: &str, label: Bson| {
         let product = doc! {"id": 1, "name": name, "label": label};
         vec![
-            doc! {"_id": 1, "items": [{"product": &product, "n": 2}, {"product": 7}, {"product": {"id": 2}}]},
-            doc! {"_id": 2, "items": {"product": [&product, {"id": 2}]}},
-            doc! {"_id": 3, "items": {"product": &product}},
             // There is no room for the label, and no array of arrays.
-            doc! {"_id": 4, "items": [{"product": {"id": 1, "name": "?", "label": 5}}]},
-            doc! {"_id": 5, "items": [{"product": [{"id": 1, "name": "?"}]}]},
+            doc! {"_id": 1, "items": [{"product": {"id": 1, "name": "?", "label": 5}}]},
+            doc! {"_id": 2, "items": [{"product": [{"id": 1, "name": "?"}]}]},
+            doc! {"_id": 3, "items": [{"product": &product, "n": 2}, {"product": 7}, {"product": {"id": 2}}]},
+            doc! {"_id": 4, "items": {"product": [&product, {"id": 2}]}},
+            doc! {"_id": 5, "items": {"product": &product}},
         ]
     };
     direct.collection("orders").insert_many(orders("Tea", doc! {"de": "Tee"}.into())).await.unwrap();

@@ -172,6 +172,10 @@ async fn reject_keeps_originals_that_are_referred_to() {
     people.update_one(doc! {"_id": 8}, doc! {"$push": {"hobbies": element(1)}}).await.unwrap();
     let replaced = people.replace_one(doc! {"_id": 8}, doc! {"hobbies": element(1)}).await.unwrap();
     assert_eq!((replaced.matched_count, replaced.modified_count), (1, 1));
+    // The server's own errors come at once.
+    let begun = Instant::now();
+    let taken = people.insert_one(doc! {"_id": 8, "hobbies": element(1)}).await.unwrap_err();
+    assert!(code(&taken) == 11000 && begun.elapsed() < Duration::from_secs(2), "{taken}");
     let upserted = doc! {"$setOnInsert": {"hobbies": [element(1)]}};
     assert!(people.update_one(doc! {"_id": 9}, upserted).upsert(true).await.unwrap().upserted_id.is_some());
     assert_eq!(all(&direct, "hobbies").await, [hobby(1)]);

@@ -108,7 +108,7 @@ impl Number {
         let mut exponent = 0;
         // 2 · 5 = 10, and 2^-1 = 5 · 10^-1.
         while power > 0 {
-            if coefficient % 5 == 0 {
+            if coefficient.is_multiple_of(5) {
                 (coefficient, exponent) = (coefficient / 5, exponent + 1);
             } else {
                 coefficient *= 2;
@@ -145,7 +145,7 @@ impl Number {
         if coefficient == 0 {
             return Self::Decimal { negative: false, coefficient: 0, exponent: 0 };
         }
-        while coefficient % 10 == 0 {
+        while coefficient.is_multiple_of(10) {
             (coefficient, exponent) = (coefficient / 10, exponent + 1);
         }
         Self::Decimal { negative, coefficient, exponent }
