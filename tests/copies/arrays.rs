@@ -228,11 +228,20 @@ async fn equal_numbers_of_different_types_are_one_key() {
     };
     let hobbies = ids.iter().map(|(id, _)| doc! {"_id": id, "name": "new"});
     database.collection("hobbies").insert_many(hobbies).await.unwrap();
+    // A double that is not exactly a decimal, or not exactly a long, is another key.
+    let others = [(decimal("0.1"), Bson::from(0.1)), (i64::MAX.into(), (i64::MAX as f64).into())];
+    for (at, (id, key)) in others.iter().enumerate() {
+        database.collection("hobbies").insert_one(doc! {"_id": id, "name": "another"}).await.unwrap();
+        let person = doc! {"_id": 100 + at as i32, "hobbies": [{"id": key, "n": "of nobody"}]};
+        database.collection("people").insert_one(person).await.unwrap();
+    }
     database.collection("people").insert_many(people("old")).await.unwrap();
     let rules = rule(database.name(), "");
     let output = repair(mongod, &rules, &["--rule", "hobby-names"]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("looked at 16, stale 16, mended 16, without original 0"), "{printed}");
+    assert!(printed.contains("looked at 18, stale 16, mended 16, without original 2"), "{printed}");
+    let of_nobody = all(&database, "people").await.split_off(16);
+    let people = |name: &str| [people(name), of_nobody.clone()].concat();
     assert_eq!(all(&database, "people").await, people("new"));
 
     let docward = Docward::start(mongod, &rules);
@@ -244,6 +253,9 @@ async fn equal_numbers_of_different_types_are_one_key() {
         stored.replace_one(doc! {"_id": person.get("_id").unwrap()}, person).await.unwrap();
     }
     expect(&database, "people", &people("new")).await;
+    for (id, _) in &others {
+        rename(&database, id.clone(), "not theirs").await;
+    }
     for (id, _) in &ids {
         rename(&database, id.clone(), "newest").await;
     }
