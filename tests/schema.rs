@@ -37,7 +37,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
         ("together", json!(["a", "b.c"])),
         ("queue", json!({ "locked": "l", "since": "s", "attempts": "n", "lease": "90s", "max_attempts": 3 })),
         ("bucket", json!({ "array": "m", "count": "n", "limit": 100, "opened": "t" })),
-        ("copies", json!([{ "into": "d.other", "key": "a.id", "fields": { "name": "a.name" } }])),
+        ("copies", json!([{ "into": "d.other", "key": "a.id", "fields": { "name": "a.name" }, "on_delete": "unset" }])),
         (
             "tree",
             json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
@@ -211,6 +211,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         ("copies", json!([])),
         ("copies", json!([{ "into": "d.*", "key": "a", "fields": { "b": "c" } }])),
         ("copies", json!([{ "into": "d.x", "key": "a", "fields": {} }])),
+        ("copies", json!([{ "into": "d.x", "key": "a", "fields": { "b": "c" }, "on_delete": "cascade" }])),
         ("tree", json!({ "separator": "ab" })),
         ("tree", json!({ "separator": "a" })),
         ("defaults", json!({ "maxTimeMS": 0 })),

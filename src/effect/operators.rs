@@ -76,11 +76,12 @@ impl<'u> Iterator for Touched<'u> {
 pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> {
     // `$setOnInsert` does nothing to a stored document.
     let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-    let mut changes = stored.map(|(operator, written, value)| of_write(path, operator, written, value));
+    let mut changes = stored.map(|(operator, written, value)| write(path, operator, written, value));
     changes.find(|change| *change != Change::Untouched).unwrap_or(Change::Untouched)
 }
 
-fn of_write<'u>(field: &'u Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
+/// What one operator, which writes `path`, makes of the field at `field` of a stored document.
+pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
     let written = Written { operator, path };
     let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
     match (touch(field, path), operator) {

@@ -269,7 +269,7 @@ impl<'f> BatchJob<'f> {
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
-        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.procedure.is_none();
+        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.procedures.is_empty();
         let alone = |index| {
             self.checks_match(index)
                 || self.is_conditional_upsert(index)

@@ -31,8 +31,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
     /// The rules that are not to issue a number which it brings.
     pub(super) bring: SmallVec<[&'r Rule; 1]>,
-    /// Set when it needs more than itself.
-    pub(super) procedure: Option<(&'r Rule, Arc<dyn Procedure>)>,
+    /// What it needs besides itself, by the rules in their order.
+    pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// How often a transaction was begun for it in vain.
     pub(super) attempts: u32,
     /// How often its transaction was ended by somebody with the same write.
@@ -141,7 +141,7 @@ fn judge_statement<'r, 'a>(
         only_stored: None,
         sequences: SmallVec::new(),
         bring: SmallVec::new(),
-        procedure: None,
+        procedures: SmallVec::new(),
         attempts: 0,
         rivalries: 0,
     };
@@ -220,14 +220,10 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.sequences.push(rule);
             }
-            Verdict::Procedure(_) if let Some((other, _)) = &self.procedure => {
-                let rejection = Rejection::new(
-                    format!("the rule '{}' needs a transaction for it too, in another way", other.name.value),
-                    "Write what the two rules are about in statements of their own.",
-                );
-                self.refused = Some(Refused { rule, rejection });
-            }
-            Verdict::Procedure(procedure) => self.procedure = Some((rule, procedure)),
+            Verdict::Procedure(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
+                Some((_, known)) => *known = procedure,
+                None => self.procedures.push((rule, procedure)),
+            },
             Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
                 self.refused = Some(Refused { rule, rejection });

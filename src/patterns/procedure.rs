@@ -8,8 +8,12 @@
 use std::fmt::Debug;
 
 use super::Rejection;
+use super::copies::Collection;
 use crate::command::Operation;
 use crate::document::Document;
+
+/// The field that is set and unset again to make a write conflict; it is never there for anybody to see.
+pub(super) const TOUCH: &str = "_docward_touch";
 
 /// Begins conversations: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
@@ -18,7 +22,7 @@ pub trait Procedure: Debug + Send + Sync {
 
 /// One attempt.
 pub trait Conversation: Debug + Send {
-    /// `operation` is the client's statement after all rules; the same at every call.
+    /// `operation` is the client's statement after all rules. Procedures of other rules may have narrowed it.
     fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a>;
 }
 
@@ -41,10 +45,14 @@ pub enum Wish<'a> {
     Find { filter: Vec<u8>, limit: i32, fields: Vec<u8> },
     /// Further statements on that collection, as the update command takes them.
     Update(Vec<Vec<u8>>),
-    /// Likewise, as the delete command takes them.
+    /// Documents of another collection, by that collection's collation.
+    FindIn { collection: Collection, filter: Vec<u8>, limit: i32, fields: Vec<u8> },
+    /// Statements on another collection, as the update command takes them.
+    UpdateIn { collection: Collection, statements: Vec<Vec<u8>> },
+    /// Further statements on the statement's collection, as the delete command takes them.
     Delete(Vec<Vec<u8>>),
-    /// The client's statement, in this form. Should it touch nothing, the transaction is undone and the
-    /// client hears so; there is no next call then.
+    /// The client's statement, in this form. Where several rules have procedures, the next one's is carried out
+    /// first. Should it touch nothing, the transaction is undone and the client hears so; there is no next call then.
     Apply(Operation<'a>),
     /// All is done, the client's statement included.
     Finish,

@@ -5,13 +5,17 @@
 //! whoever made it. So nothing depends on the order of events, on whether one comes twice, or on a stalled
 //! worker that wakes up late: the last write to either side is always followed by a check that sees it.
 //!
-//! `lease` elects the worker and remembers how far it came, `follow` reads the changes, `mend` writes copies,
-//! [`repair`] goes through all of them.
+//! `lease` elects the worker and remembers how far it came, `follow` reads the changes, `mend` writes copies by
+//! the statements of `statements`, `detach` removes references to deleted originals, [`repair`] goes through all
+//! copies.
 
+mod detach;
 mod follow;
+mod id;
 mod lease;
 mod mend;
 pub mod repair;
+mod statements;
 
 use std::collections::HashMap;
 use std::sync::Arc;

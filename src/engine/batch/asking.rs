@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::BatchJob;
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
+use crate::patterns::copies::Collection;
 use crate::wire::op_msg;
 
 /// Writes commands for one transaction.
@@ -28,7 +29,7 @@ impl Asking<'_, '_> {
             Operation::Insert(_) => return self.find(statement, Document::EMPTY.as_bytes(), limit, fields),
         };
         let constants = self.job.command.body.get("let");
-        self.query(statement, filter.as_document(), limit, fields, |w| {
+        self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
             for name in ["sort", "hint", "collation"] {
                 if let Some(value) = statement.option(name) {
                     w.value(name, value);
@@ -51,20 +52,26 @@ impl Asking<'_, '_> {
 
     pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = CowDocument::from_writer(filter.to_vec());
-        self.query(statement, filter.as_document(), limit, fields, |w| {
+        self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
             w.nested("collation", |w| w.string("locale", "simple"));
         })
     }
 
+    /// Finds in another collection.
+    pub(super) fn find_in(&self, collection: &Collection, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
+        let filter = CowDocument::from_writer(filter.to_vec());
+        self.query(collection.namespace(), filter.as_document(), limit, fields, |_| {})
+    }
+
     fn query(
         &self,
-        statement: &Statement<'_>,
+        namespace: Namespace<'_>,
         filter: Document<'_>,
         limit: i32,
         fields: &[u8],
         more: impl FnOnce(&mut Writer<'_>),
     ) -> Vec<u8> {
-        let Namespace { database, collection } = self.job.batch.namespace(statement);
+        let Namespace { database, collection } = namespace;
         let fields = CowDocument::from_writer(fields.to_vec());
         self.command(database, |w| {
             w.string("find", collection);
@@ -79,7 +86,16 @@ impl Asking<'_, '_> {
 
     /// An update or delete command of these statements, in order.
     pub(super) fn write(&self, statement: &Statement<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
-        let Namespace { database, collection } = self.job.batch.namespace(statement);
+        self.change(self.job.batch.namespace(statement), name, list, statements)
+    }
+
+    /// An update command for another collection.
+    pub(super) fn update_in(&self, collection: &Collection, statements: &[Vec<u8>]) -> Vec<u8> {
+        self.change(collection.namespace(), "update", "updates", statements)
+    }
+
+    fn change(&self, namespace: Namespace<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
+        let Namespace { database, collection } = namespace;
         self.command(database, |w| {
             w.string(name, collection);
             w.array(list, |a| {

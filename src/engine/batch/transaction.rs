@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::super::judge::Refused;
 use super::super::merge;
 use super::super::observation::{Observations, Said};
@@ -29,11 +31,13 @@ const LONGEST_TRUCE: u32 = 8;
 /// A statement's transaction under way.
 #[derive(Debug)]
 pub(super) struct Transaction<'f> {
-    rule: &'f Rule,
     index: usize,
     /// After all rules, numbers included.
     statement: Statement<'f>,
-    conversation: Box<dyn Conversation>,
+    /// One for each rule that has a procedure. Each but the last applies the statement by way of the next one.
+    conversations: SmallVec<[(&'f Rule, Box<dyn Conversation>); 1]>,
+    /// The conversation that is under way.
+    at: usize,
     /// `None` inside the client's transaction.
     pub(super) own: Option<OwnTransaction>,
     /// The server has done something in it, so that it was there.
@@ -85,18 +89,24 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn has_procedure(&self, index: usize) -> bool {
-        self.judged.get(index).is_some_and(|judged| judged.procedure.is_some())
+        self.judged.get(index).is_some_and(|judged| !judged.procedures.is_empty())
     }
 
     /// Begins the first run's transaction.
     pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, observations: &mut Observations) -> Step {
-        let Some((rule, procedure)) = self.judged.get(index).and_then(|judged| judged.procedure.as_ref()) else {
-            return self.conclude();
-        };
-        let (rule, conversation) = (*rule, procedure.begin());
+        let Some(judged) = self.judged.get(index) else { return self.conclude() };
+        let conversations = judged.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
         let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
-        let transaction =
-            Transaction { rule, index, statement, conversation, own, answered: false, applied: Vec::new(), commits: 0 };
+        let transaction = Transaction {
+            index,
+            statement,
+            conversations,
+            at: 0,
+            own,
+            answered: false,
+            applied: Vec::new(),
+            commits: 0,
+        };
         self.transaction = Some(Box::new(transaction));
         self.converse(Heard::Start, observations)
     }
@@ -104,7 +114,9 @@ impl<'f> BatchJob<'f> {
     fn converse(&mut self, heard: Heard<'_>, observations: &mut Observations) -> Step {
         let Some(transaction) = &mut self.transaction else { return self.conclude() };
         let statement = transaction.statement.clone();
-        match transaction.conversation.next(&statement.operation, heard) {
+        let (at, last) = (transaction.at, transaction.conversations.len().saturating_sub(1));
+        let Some((_, conversation)) = transaction.conversations.get_mut(at) else { return self.conclude() };
+        match conversation.next(&statement.operation, heard) {
             Wish::Select { limit, fields } => {
                 let message = self.asking().select(&statement, limit, &fields);
                 self.tell(Told::Find, message)
@@ -113,6 +125,14 @@ impl<'f> BatchJob<'f> {
                 let message = self.asking().find(&statement, &filter, limit, &fields);
                 self.tell(Told::Find, message)
             }
+            Wish::FindIn { collection, filter, limit, fields } => {
+                let message = self.asking().find_in(&collection, &filter, limit, &fields);
+                self.tell(Told::Find, message)
+            }
+            Wish::UpdateIn { collection, statements } => {
+                let message = self.asking().update_in(&collection, &statements);
+                self.change(message, statements.len(), observations)
+            }
             Wish::Update(statements) => {
                 let message = self.asking().write(&statement, "update", "updates", &statements);
                 self.change(message, statements.len(), observations)
@@ -120,6 +140,11 @@ impl<'f> BatchJob<'f> {
             Wish::Delete(statements) => {
                 let message = self.asking().write(&statement, "delete", "deletes", &statements);
                 self.change(message, statements.len(), observations)
+            }
+            Wish::Apply(operation) if at < last => {
+                transaction.statement = statement.with(operation);
+                transaction.at += 1;
+                self.converse(Heard::Start, observations)
             }
             Wish::Apply(operation) => {
                 let (index, statement) = (transaction.index, statement.with(operation));
@@ -131,6 +156,10 @@ impl<'f> BatchJob<'f> {
                 let part = Part { index, statement: &statement };
                 let message = self.batch.encode_part(&self.command, &[part], options);
                 self.tell(Told::Apply, message)
+            }
+            Wish::Finish if at > 0 => {
+                transaction.at -= 1;
+                self.converse(Heard::Done, observations)
             }
             Wish::Finish if transaction.own.is_some() => self.commit(),
             Wish::Finish => {
@@ -354,7 +383,9 @@ impl<'f> BatchJob<'f> {
     /// Nothing of the statement is to happen.
     fn give_up(&mut self, rejection: Rejection, observations: &mut Observations) -> Step {
         let Some(transaction) = &self.transaction else { return self.conclude() };
-        let (rule, index, own) = (transaction.rule, transaction.index, transaction.own);
+        let (index, own) = (transaction.index, transaction.own);
+        let Some((rule, _)) = transaction.conversations.get(transaction.at) else { return self.conclude() };
+        let rule = *rule;
         let namespace = self.batch.namespace(&transaction.statement);
         observations.note(rule, namespace, Said::Reject, Some(&rejection));
         if let Some(judged) = self.judged.get_mut(index) {

@@ -25,6 +25,12 @@ pub struct Entry {
     pub key: Path,
     /// At least one; no copied field overlaps another or the key.
     pub fields: Vec<Field>,
+    pub on_delete: OnDelete,
+    /// The innermost field around the key and all copied fields, if there is one. It, or a field around it, may be
+    /// an array of references.
+    pub holder: Option<Path>,
+    /// The key as it is named inside the holder.
+    pub local_key: Path,
 }
 
 /// A field of the original and where its copy is.
@@ -32,7 +38,20 @@ pub struct Entry {
 pub struct Field {
     pub original: Path,
     pub copied: Path,
+    /// The copied field as it is named inside the entry's holder.
+    pub local: Path,
     pub(super) span: Span,
+}
+
+/// What happens to copies when their original is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDelete {
+    /// They stay as they are.
+    Keep,
+    /// The reference and its copied fields are removed.
+    Unset,
+    /// The delete is rejected as long as there are references.
+    Reject,
 }
 
 /// One collection.
@@ -52,6 +71,11 @@ impl fmt::Display for Copies {
             for field in &entry.fields {
                 write!(f, ", {} as {}", field.original, field.copied)?;
             }
+            match entry.on_delete {
+                OnDelete::Keep => {}
+                OnDelete::Unset => f.write_str(", unset")?,
+                OnDelete::Reject => f.write_str(", held")?,
+            }
         }
         Ok(())
     }
@@ -69,8 +93,12 @@ impl Collection {
         Some(Self { database: database.to_owned(), name: name.to_owned(), pattern: pattern.clone() })
     }
 
+    pub fn namespace(&self) -> Namespace<'_> {
+        Namespace { database: &self.database, collection: &self.name }
+    }
+
     pub(super) fn is(&self, namespace: Namespace<'_>) -> bool {
-        self.database == namespace.database && self.name == namespace.collection
+        self.namespace() == namespace
     }
 }
 
@@ -128,6 +156,8 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
     let into = reader.required_text("into").and_then(|text| read_collection(&mut reader, &text));
     let key = reader.required_text("key").and_then(|text| located_path(reader.context(), text));
     let fields = read_fields(&mut reader);
+    let on_delete = reader
+        .choice("on_delete", &[("keep", OnDelete::Keep), ("unset", OnDelete::Unset), ("reject", OnDelete::Reject)]);
     reader.finish();
     let (into, key, fields) = (into?, key?, fields?);
     if key.root() == "_id" {
@@ -141,7 +171,25 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
         context.push(mistake.label(key.span, "the key"));
         return None;
     }
-    Some(Entry { into, key: key.value, fields })
+    let on_delete = on_delete.map_or(OnDelete::Keep, |word| word.value);
+    let holder = holder(&key.value, &fields);
+    let local = |path: &Path| match &holder {
+        Some(holder) => path.as_str().get(holder.as_str().len() + 1..).and_then(Path::parse),
+        None => Some(path.clone()),
+    };
+    let local_key = local(&key.value)?;
+    let fields = fields.into_iter().map(|field| Some(Field { local: local(&field.copied)?, ..field }));
+    Some(Entry { into, local_key, fields: fields.collect::<Option<_>>()?, on_delete, key: key.value, holder })
+}
+
+/// The innermost field around all of them. None of them is another, nor inside another.
+fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
+    let mut parts: Vec<&str> = key.parts().collect();
+    for field in fields {
+        let common = parts.iter().zip(field.copied.parts()).take_while(|(one, other)| **one == *other).count();
+        parts.truncate(common);
+    }
+    Path::parse(&parts.join("."))
 }
 
 fn read_collection(reader: &mut MapReader<'_, '_, '_>, text: &Located<String>) -> Option<Collection> {
@@ -186,7 +234,8 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Vec<Field>> {
                 return None;
             }
         }
-        Some(Field { original: original.value, copied: copied.value, span: copied.span })
+        let (original, span) = (original.value, copied.span);
+        Some(Field { original, local: copied.value.clone(), copied: copied.value, span })
     };
     // All are read before one that is wrong ends it.
     let fields: Vec<_> = pairs.iter().map(read).collect();

@@ -24,6 +24,17 @@ fn settings_are_read_strictly() {
     let rules = load(&[("a.a", "enforce", fine)]).unwrap();
     let Pattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
     assert_eq!(copies.to_string(), "a.a -> b.c by of.id, name as of.name, a.b as of.a.b -> a.a by k, x as y");
+    let lists = |entry: &str| {
+        let rules = load(&[("a.a", "enforce", entry)]).unwrap();
+        let Pattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
+        copies.entries[0].lists().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lists("[{ into: b.c, key: a.b.id, fields: { x: a.b.x, y: a.b.y.z } }]"), ["a", "a.b"]);
+    assert_eq!(lists("[{ into: b.c, key: a.b.id, fields: { x: a.b.x, y: a.y } }]"), ["a"]);
+    assert_eq!(lists("[{ into: b.c, key: ab, fields: { x: a.b.x } }]"), [""; 0]);
+    let rejects = load(&[("a.a", "enforce", "[{ into: b.c, key: k, fields: { x: y }, on_delete: reject }]")]).unwrap();
+    let Pattern::Copies(copies) = &rejects.rules()[0].pattern else { panic!("another pattern") };
+    assert_eq!(copies.to_string(), "a.a -> b.c by k, x as y, held");
     assert!(rules.rules_for("b", "c").is_some() && rules.rules_for("b", "d").is_none());
     assert!(rules.may_concern_collection("c"));
     for (namespace, entries, code, message) in [
@@ -42,6 +53,7 @@ fn settings_are_read_strictly() {
         ("a.a", "[{ into: b.b, key: k, fields: { x: k.x } }]", "R0025", "overlaps the key `k`"),
         ("a.a", "[{ into: b.b, key: k, fields: { x: y, z: y.z } }]", "R0025", "`y` and `y.z` overlap"),
         ("a.a", "[{ into: b.b, key: k, fields: { x: y }, on: z }]", "R0009", "unknown key `on`"),
+        ("a.a", "[{ into: b.b, key: k, fields: { x: y }, on_delete: cascade }]", "R0012", "`cascade`"),
         ("'a.*'", "[{ into: b.b, key: k, fields: { x: y } }]", "R0025", "one collection with the originals"),
         ("[a.a, a.b]", "[{ into: b.b, key: k, fields: { x: y } }]", "R0025", "one collection with the originals"),
         ("a.a", "[{ into: a.a, key: k, fields: { x.y: x } }]", "R0021", "`r0` copies in a circle"),

@@ -8,9 +8,7 @@ use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Val
 use crate::effect::equality;
 use crate::patterns::Rejection;
 use crate::patterns::filter::{narrowed, remade};
-
-/// The field that is set and unset again to make a write conflict; it is never there for anybody to see.
-pub(super) const TOUCH: &str = "_docward_touch";
+use crate::patterns::procedure::TOUCH;
 
 /// Where the tree's fields are.
 #[derive(Debug, Clone)]

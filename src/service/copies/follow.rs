@@ -18,10 +18,11 @@ use mongodb::options::{FullDocumentType, ReadPreference, SelectionCriteria};
 use tokio::time::Instant;
 
 use super::Stop;
+use super::id::Id;
 use super::lease::Lease;
-use super::mend::{Id, Mender};
-use crate::document::{Document, Kind, OwnedValue, Value};
-use crate::patterns::copies::{Collection, Copies, Entry};
+use super::mend::Mender;
+use crate::document::{Document, OwnedValue, Value};
+use crate::patterns::copies::{Collection, Copies, Entry, OnDelete, is_reference};
 use crate::service::mongo::is_passing;
 
 /// A busy stream is written down after at most so many changes.
@@ -71,6 +72,8 @@ struct Batch<'w> {
     originals: HashMap<Id, OwnedValue>,
     /// Single copies to be checked, by the original's `_id`.
     copies: HashMap<Id, Vec<(&'w Entry, OwnedValue)>>,
+    /// Originals that were deleted, and may be there again.
+    deleted: HashMap<Id, OwnedValue>,
     ids: Vec<OwnedValue>,
     /// The time of the last change.
     time: Option<OwnedValue>,
@@ -165,6 +168,9 @@ async fn deal_with(mender: &Mender<'_>, number: usize, batch: &mut Batch<'_>, le
         }
     }
     let written = work.write().await?;
+    for (_, id) in batch.deleted.iter().filter(|(id, _)| !originals.contains_key(*id)) {
+        mender.detach(id).await?;
+    }
     if batch.changes > 0 {
         tracing::debug!(rule = mender.rule, changes = batch.changes, copies = written.changed, "changes were followed");
     }
@@ -179,7 +185,7 @@ impl<'w> Batch<'w> {
         let malformed = || Stop::Failed("a change cannot be read".to_owned());
         let document = Document::parse(change.as_bytes()).map_err(|_| malformed())?;
         let kind = document.get("operationType").and_then(Value::as_str).ok_or_else(malformed)?;
-        if !["insert", "update", "replace"].contains(&kind) {
+        if !["insert", "update", "replace", "delete"].contains(&kind) {
             return Err(Stop::HistoryLost(format!("a collection has seen a {kind}")));
         }
         let token = change.get("_id").ok().flatten().ok_or_else(malformed)?;
@@ -189,27 +195,42 @@ impl<'w> Batch<'w> {
         let copy = document.get("document").ok_or_else(malformed)?;
         let ids = document.get("ids").and_then(Value::as_array).ok_or_else(malformed)?;
         for (id, source) in ids.values().zip(sources) {
-            if !is_reference(id) {
-                continue;
-            }
             match source {
-                Source::Original => {
-                    self.originals.insert(Id::from(id), id.into());
+                Source::Original if kind == "delete" => {
+                    self.deleted.insert(Id::from(id), id.into());
+                    self.ids.push(id.into());
                 }
-                Source::Copy(entry) => {
-                    let copies = self.copies.entry(Id::from(id)).or_default();
-                    copies.push((entry, copy.into()));
-                }
+                Source::Original => self.add_original(id),
+                // What a path leads to in an array's elements comes as an array.
+                Source::Copy(entry) if entry.holder.is_some() => match id.as_array() {
+                    Some(ids) => ids.values().for_each(|id| self.add_copy(entry, id, copy)),
+                    None => self.add_copy(entry, id, copy),
+                },
+                Source::Copy(entry) => self.add_copy(entry, id, copy),
             }
-            self.ids.push(id.into());
         }
         Ok(())
     }
-}
 
-/// What can be an original's `_id` and a key that points to it.
-fn is_reference(id: Value<'_>) -> bool {
-    !matches!(id.kind, Kind::Null | Kind::Undefined | Kind::Array | Kind::Regex)
+    fn add_original(&mut self, id: Value<'_>) {
+        if is_reference(id) {
+            self.originals.insert(Id::from(id), id.into());
+            self.ids.push(id.into());
+        }
+    }
+
+    fn add_copy(&mut self, entry: &'w Entry, id: Value<'_>, copy: Value<'_>) {
+        if !is_reference(id) {
+            return;
+        }
+        let copies = self.copies.entry(Id::from(id)).or_default();
+        let copy = OwnedValue::from(copy);
+        // One document may refer to an original several times.
+        if !copies.iter().any(|(other, known)| std::ptr::eq(*other, entry) && *known == copy) {
+            copies.push((entry, copy));
+            self.ids.push(id.into());
+        }
+    }
 }
 
 /// Changes that touch a field we know, each as its `document`'s `_id` and the `ids` of originals.
@@ -223,8 +244,11 @@ fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
                 ids.push("$documentKey._id".to_owned());
             }
             Source::Copy(entry) => {
-                fields.push(&entry.key);
-                fields.extend(entry.fields.iter().map(|field| &field.copied));
+                match &entry.holder {
+                    // In an array the paths of changes have numbers in them.
+                    Some(holder) => fields.push(holder),
+                    None => fields.extend(entry.fields.iter().map(|field| &field.copied).chain([&entry.key])),
+                }
                 ids.push(format!("$fullDocument.{}", entry.key));
             }
         }
@@ -242,8 +266,11 @@ fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
     let mut touches = vec![doc! {"$in": ["$$this", {"$literal": around}]}];
     touches.extend(inside);
     let touched = doc! {"$anyElementTrue": [{"$map": {"input": changed, "in": {"$or": touches}}}]};
+    let unsets = copies.entries.iter().any(|entry| entry.on_delete == OnDelete::Unset);
+    let deletes = unsets && sources.iter().any(|source| matches!(source, Source::Original));
+    let sifted = if deletes { vec!["update"] } else { vec!["update", "delete"] };
     vec![
-        doc! {"$match": {"$or": [{"operationType": {"$nin": ["update", "delete"]}}, {"$and": [
+        doc! {"$match": {"$or": [{"operationType": {"$nin": sifted}}, {"$and": [
             {"operationType": "update"}, {"$expr": touched},
         ]}]}},
         doc! {"$project": {

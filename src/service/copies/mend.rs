@@ -9,8 +9,10 @@ use bson::{Document as Reply, RawDocumentBuf};
 use mongodb::Client;
 
 use super::Stop;
+use super::id::Id;
+use super::statements;
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, document};
-use crate::patterns::copies::{Copies, Entry};
+use crate::patterns::copies::{Copies, Entry, Field};
 use crate::service::mongo::is_passing_code;
 
 /// `_id`s in one question.
@@ -28,22 +30,6 @@ pub(super) struct Mender<'m> {
     pub(super) rule: &'m str,
 }
 
-/// An `_id` to look things up by. Whole numbers are equal whatever their type, as they are to the server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Id {
-    Whole(i64),
-    Other(u8, Vec<u8>),
-}
-
-impl From<Value<'_>> for Id {
-    fn from(value: Value<'_>) -> Self {
-        match value.as_integer() {
-            Some(whole) => Self::Whole(whole),
-            None => Self::Other(value.kind as u8, value.bytes.to_vec()),
-        }
-    }
-}
-
 /// An original's fields that have copies, and its `_id`.
 pub(super) struct Original(RawDocumentBuf);
 
@@ -55,6 +41,14 @@ impl Original {
 
     fn id(&self) -> Option<Value<'_>> {
         self.document().get("_id")
+    }
+
+    /// What copies of this field are to hold; `None` where it is not there.
+    pub(super) fn value(&self, field: &Field) -> Option<Value<'_>> {
+        match field.original.lookup(self.document()) {
+            Lookup::Found(value) => Some(value),
+            Lookup::Missing | Lookup::Blocked(_) => None,
+        }
     }
 }
 
@@ -116,7 +110,9 @@ impl<'w> Work<'w, '_> {
     /// Makes the copies of `original` true: all of them, or the document with the `_id` `only` if it is one.
     pub(super) fn add(&mut self, entry: &'w Entry, original: &Original, only: Option<&OwnedValue>) {
         let Some(id) = original.id() else { return };
-        self.statements.push((entry, statement(entry, id, original.document(), only)));
+        for shape in statements::shapes(entry) {
+            self.statements.push((entry, statements::correct(entry, shape, id, original, only)));
+        }
     }
 
     pub(super) async fn write(self) -> Result<Written, Stop> {
@@ -142,12 +138,7 @@ impl<'w> Work<'w, '_> {
 impl Mender<'_> {
     async fn update(&self, entry: &Entry, statements: &[(&Entry, Vec<u8>)]) -> Result<Written, Stop> {
         let command = document(|w| {
-            w.string("update", &entry.into.name);
-            w.array("updates", |a| {
-                for (_, statement) in statements {
-                    a.value(Value { kind: Kind::Document, bytes: statement });
-                }
-            });
+            write_update(w, entry, statements.iter().map(|(_, statement)| statement.as_slice()));
             w.boolean("ordered", false);
             w.nested("writeConcern", |w| w.string("w", "majority"));
         });
@@ -163,69 +154,22 @@ impl Mender<'_> {
                 return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
             }
             refused += 1;
-            let text = error.get_str("errmsg").unwrap_or_default();
-            tracing::error!(rule = self.rule, "a copy in {} cannot be made true: {text}", entry.into);
+            self.log_refused(entry, error);
         }
         Ok(Written { changed: number(&reply, "nModified"), refused })
     }
+
+    pub(super) fn log_refused(&self, entry: &Entry, error: &Reply) {
+        let text = error.get_str("errmsg").unwrap_or_default();
+        tracing::error!(rule = self.rule, "a copy in {} cannot be made true: {text}", entry.into);
+    }
 }
 
-/// `{q: {KEY: id, $expr: ...}, u: {$set: ..., $unset: ...}, multi: true}`
-fn statement(entry: &Entry, id: Value<'_>, original: Document<'_>, only: Option<&OwnedValue>) -> Vec<u8> {
-    let said = |path: &Path| match path.lookup(original) {
-        Lookup::Found(value) => Some(value),
-        Lookup::Missing | Lookup::Blocked(_) => None,
-    };
-    let (there, gone): (Vec<_>, Vec<_>) = entry.fields.iter().partition(|field| said(&field.original).is_some());
-    document(|w| {
-        w.nested("q", |w| {
-            if let Some(only) = only {
-                w.value("_id", only.as_value());
-            }
-            w.nested(entry.key.as_str(), |w| w.value("$eq", id));
-            w.nested("$expr", |w| can_carry(w, entry));
-        });
-        w.nested("u", |w| {
-            if !there.is_empty() {
-                w.nested("$set", |w| {
-                    for field in &there {
-                        if let Some(value) = said(&field.original) {
-                            w.value(field.copied.as_str(), value);
-                        }
-                    }
-                });
-            }
-            if !gone.is_empty() {
-                w.nested("$unset", |w| gone.iter().for_each(|field| w.string(field.copied.as_str(), "")));
-            }
-        });
-        w.boolean("multi", true);
-    })
-}
-
-/// One reference, and only documents on the way to key and copies: anything else would fail the whole statement.
-fn can_carry(w: &mut Writer<'_>, entry: &Entry) {
-    let paths = entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
-    let mut on_the_way: Vec<&str> =
-        paths.flat_map(|path| path.as_str().match_indices('.').filter_map(|(at, _)| path.as_str().get(..at))).collect();
-    on_the_way.sort_unstable();
-    on_the_way.dedup();
-    let type_of = |w: &mut Writer<'_>, path: &str| w.string("$type", format!("${path}"));
-    w.array("$and", |a| {
-        a.nested(|w| {
-            w.array("$ne", |a| {
-                a.nested(|w| type_of(w, entry.key.as_str()));
-                a.string("array");
-            });
-        });
-        for path in on_the_way {
-            a.nested(|w| {
-                w.array("$in", |a| {
-                    a.nested(|w| type_of(w, path));
-                    a.array(|a| ["object", "missing"].iter().for_each(|kind| a.string(kind)));
-                });
-            });
-        }
+/// An update command's first fields.
+pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &Entry, statements: impl Iterator<Item = &'s [u8]>) {
+    w.string("update", &entry.into.name);
+    w.array("updates", |a| {
+        statements.for_each(|bytes| a.value(Value { kind: Kind::Document, bytes }));
     });
 }
 
@@ -242,7 +186,7 @@ pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
     RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command for the server: {error}")))
 }
 
-fn number(reply: &Reply, field: &str) -> u64 {
+pub(super) fn number(reply: &Reply, field: &str) -> u64 {
     let number = reply.get_i32(field).map(i64::from).or_else(|_| reply.get_i64(field));
     number.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }

@@ -3,33 +3,35 @@
 //! Copies are compared here and written by their `_id`, so that no index is needed and every stale one is
 //! counted. What changes meanwhile is left to the worker that follows the changes.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use bson::RawDocumentBuf;
 
 use super::Stop;
-use super::mend::{Id, Mender, Original, project, raw};
-use crate::document::{Document, Kind, Lookup, OwnedValue, Value, document};
-use crate::patterns::copies::{Copies, Entry};
+use super::id::Id;
+use super::mend::{Mender, Original, project, raw};
+use crate::document::{Document, Lookup, OwnedValue, document};
+use crate::patterns::copies::{Copies, Entry, Reference};
 use crate::service::MongoService;
 
 /// Documents compared in one go.
 const BATCH: usize = 1000;
 
-/// What a repair has seen so far.
+/// What a repair has seen so far, in references. A document that refers to one original several times counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Documents with a key.
     pub looked_at: u64,
     /// Those whose copies differ from the original.
     pub stale: u64,
-    /// Those that were made true. The others were refused, or have been written by somebody else meanwhile.
+    /// Those that were corrected. The others were refused, or have been written by somebody else meanwhile.
     pub mended: u64,
     /// Writes that the server refused, for instance by a validator; each is in the log.
     pub refused: u64,
     /// Those whose original is not there; they are left alone.
     pub orphans: u64,
-    /// Those that cannot carry copies as the rule names them: the key or a field around is an array or a scalar.
+    /// Documents that cannot carry copies as the rule names them: the key is an array, or a field around the key or
+    /// a copy is a scalar, or an array of another form than the rule's.
     pub misshapen: u64,
 }
 
@@ -76,7 +78,7 @@ pub(super) async fn repair(
     for entry in &mender.copies.entries {
         let command = document(|w| {
             w.string("find", &entry.into.name);
-            w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.slot("$ne").null()));
+            w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.boolean("$exists", true)));
             let paths = entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
             w.nested("projection", |w| project(w, paths));
         });
@@ -105,24 +107,29 @@ async fn check(
     counts: &mut Counts,
 ) -> Result<(), Stop> {
     let copies: Vec<_> = batch.iter().filter_map(|copy| Document::parse(copy.as_bytes()).ok()).collect();
-    counts.looked_at += batch.len() as u64;
-    let keys = copies.iter().filter_map(|copy| key(entry, *copy));
-    let mut ids: Vec<OwnedValue> = keys.map(OwnedValue::from).collect();
-    ids.sort_unstable_by(|a, b| a.as_value().bytes.cmp(b.as_value().bytes));
-    ids.dedup();
+    let copies: Vec<_> = copies.into_iter().map(|copy| (copy, references(entry, copy))).collect();
+    let mut asked = HashSet::new();
+    let ids = copies.iter().flat_map(|(_, references)| &references.found);
+    let ids: Vec<OwnedValue> =
+        ids.filter(|(id, _)| asked.insert(*id)).map(|(_, holders)| holders.key.clone()).collect();
     let originals = mender.originals(&ids, None).await?;
     let mut work = mender.work();
-    for copy in copies {
-        let original = key(entry, copy).map(|key| originals.get(&Id::from(key)));
-        match original.map(|original| original.map(|original| (original, compare(entry, copy, original)))) {
-            None | Some(Some((_, Compared::Misshapen))) => counts.misshapen += 1,
-            Some(None) => counts.orphans += 1,
-            Some(Some((_, Compared::True))) => {}
-            Some(Some((original, Compared::Stale))) => {
+    for (copy, references) in &copies {
+        let mut misshapen = references.misshapen;
+        for (id, holders) in &references.found {
+            counts.looked_at += 1;
+            let Some(original) = originals.get(id) else {
+                counts.orphans += 1;
+                continue;
+            };
+            let compared: Vec<_> = holders.documents.iter().map(|holder| compare(entry, *holder, original)).collect();
+            misshapen |= compared.contains(&Compared::Misshapen);
+            if compared.contains(&Compared::Stale) {
                 counts.stale += 1;
                 work.add(entry, original, copy.get("_id").map(OwnedValue::from).as_ref());
             }
         }
+        counts.misshapen += u64::from(misshapen);
     }
     if !dry_run {
         let written = work.write().await?;
@@ -132,33 +139,52 @@ async fn check(
     Ok(())
 }
 
-/// The one original a document points to.
-fn key<'d>(entry: &Entry, copy: Document<'d>) -> Option<Value<'d>> {
-    match entry.key.lookup(copy) {
-        Lookup::Found(key) if !matches!(key.kind, Kind::Array | Kind::Regex | Kind::Undefined) => Some(key),
-        _ => None,
-    }
+/// What a document refers to.
+struct References<'d> {
+    found: HashMap<Id, Holders<'d>>,
+    /// There is something in the way of others.
+    misshapen: bool,
 }
 
+/// The places in a document that refer to one original.
+struct Holders<'d> {
+    key: OwnedValue,
+    documents: Vec<Document<'d>>,
+}
+
+fn references<'d>(entry: &Entry, copy: Document<'d>) -> References<'d> {
+    let holders = entry.holders(copy);
+    let mut references = References { found: HashMap::new(), misshapen: holders.nested };
+    for holder in holders.documents {
+        match entry.reference(holder) {
+            Reference::Nothing => {}
+            Reference::Misshapen => references.misshapen = true,
+            Reference::To(key) => {
+                let found = references.found.entry(Id::from(key));
+                let found = found.or_insert_with(|| Holders { key: key.into(), documents: Vec::new() });
+                found.documents.push(holder);
+            }
+        }
+    }
+    references
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
     True,
     Stale,
     Misshapen,
 }
 
-fn compare(entry: &Entry, copy: Document<'_>, original: &Original) -> Compared {
+fn compare(entry: &Entry, holder: Document<'_>, original: &Original) -> Compared {
     let mut compared = Compared::True;
     for field in &entry.fields {
-        let said = match field.original.lookup(original.document()) {
-            Lookup::Found(value) => Some(value),
-            Lookup::Missing | Lookup::Blocked(_) => None,
-        };
-        let copied = match field.copied.lookup(copy) {
+        let copied = match field.local.lookup(holder) {
             Lookup::Found(value) => Some(value),
             Lookup::Missing => None,
             Lookup::Blocked(_) => return Compared::Misshapen,
         };
-        if said != copied {
+        if original.value(field) != copied {
             compared = Compared::Stale;
         }
     }

@@ -1,0 +1,193 @@
+//! What `on_delete: reject` takes: a transaction with every delete of originals, and with every write of references.
+//!
+//! A delete looks for references first. A write of references changes its originals and changes them back, so that it
+//! conflicts with a delete at the same time: one of the two is repeated and sees the other. All of this is done on
+//! the client's own connection, so that the client needs the privileges for it.
+
+use super::settings::{Collection, Entry};
+use crate::command::{Delete, Operation};
+use crate::document::{Document, OwnedValue, document};
+use crate::patterns::Rejection;
+use crate::patterns::copies::is_reference;
+use crate::patterns::filter::narrowed;
+use crate::patterns::procedure::{Conversation, Heard, Procedure, TOUCH, Wish};
+
+/// How many originals one statement may delete: each is named in the queries for references.
+const MAX_ORIGINALS: usize = 1000;
+
+/// A statement that deletes originals.
+#[derive(Debug, Clone)]
+pub(super) struct Releasing {
+    pub(super) originals: Collection,
+    /// Those that reject.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// A statement that writes references.
+#[derive(Debug, Clone)]
+pub(super) struct Holding {
+    pub(super) originals: Collection,
+    /// The `_id`s it refers to.
+    pub(super) keys: Vec<OwnedValue>,
+}
+
+impl Procedure for Releasing {
+    fn begin(&self) -> Box<dyn Conversation> {
+        Box::new(Release { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
+    }
+}
+
+impl Procedure for Holding {
+    fn begin(&self) -> Box<dyn Conversation> {
+        Box::new(Hold { statement: self.clone(), stage: HoldStage::Start })
+    }
+}
+
+#[derive(Debug)]
+struct Release {
+    statement: Releasing,
+    ids: Vec<OwnedValue>,
+    stage: ReleaseStage,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ReleaseStage {
+    Start,
+    Originals,
+    /// References of this entry were looked for.
+    References(usize),
+    Applied,
+}
+
+impl Conversation for Release {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+        let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
+        match (self.stage, heard) {
+            (ReleaseStage::Start, _) => {
+                self.stage = ReleaseStage::Originals;
+                let limit = if multi { MAX_ORIGINALS as i32 + 1 } else { 1 };
+                Wish::Select { limit, fields: ids_only() }
+            }
+            (ReleaseStage::Originals, Heard::Documents(found)) if found.len() > MAX_ORIGINALS => {
+                Wish::Reject(Rejection::new(
+                    format!(
+                        "it deletes more than {MAX_ORIGINALS} documents, to which references cannot all be looked for"
+                    ),
+                    "Delete in parts.",
+                ))
+            }
+            (ReleaseStage::Originals, Heard::Documents(found)) => {
+                self.ids = ids(found).collect();
+                self.look(0, operation)
+            }
+            (ReleaseStage::References(entry), Heard::Documents([])) => self.look(entry + 1, operation),
+            (ReleaseStage::References(entry), _) => Wish::Reject(self.referenced(entry)),
+            (ReleaseStage::Applied, _) => Wish::Finish,
+            (ReleaseStage::Originals, _) => Wish::Reject(lost()),
+        }
+    }
+}
+
+impl Release {
+    /// Looks for references of the entry with this number, if there is one.
+    fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> Wish<'a> {
+        let Some(entry) = self.statement.entries.get(number).filter(|_| !self.ids.is_empty()) else {
+            self.stage = ReleaseStage::Applied;
+            return Wish::Apply(self.pinned(operation));
+        };
+        self.stage = ReleaseStage::References(number);
+        let filter = document(|w| {
+            let ids = self.ids.iter().filter(|id| is_reference(id.as_value()));
+            w.nested(entry.key.as_str(), |w| w.array("$in", |a| ids.for_each(|id| a.value(id.as_value()))));
+            // What is deleted along with its original is not left behind.
+            if entry.into == self.statement.originals {
+                w.nested("_id", |w| w.array("$nin", |a| self.ids.iter().for_each(|id| a.value(id.as_value()))));
+            }
+        });
+        Wish::FindIn { collection: entry.into.clone(), filter, limit: 1, fields: ids_only() }
+    }
+
+    /// One document is the one that was looked at.
+    fn pinned<'a>(&self, operation: &Operation<'a>) -> Operation<'a> {
+        match (operation, self.ids.as_slice()) {
+            (Operation::Delete(delete), [id]) if !delete.multi => {
+                let filter = narrowed(delete.filter.as_document(), "_id", |w, key| w.value(key, id.as_value()));
+                Operation::Delete(Delete { filter, multi: false })
+            }
+            _ => operation.clone(),
+        }
+    }
+
+    fn referenced(&self, number: usize) -> Rejection {
+        let place = self.statement.entries.get(number);
+        let place = place.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
+        Rejection::new(
+            format!("a document it deletes is referred to{place}"),
+            "Remove the references first. (For the DBA: `on_delete: unset` removes them, `keep` leaves them.)",
+        )
+    }
+}
+
+#[derive(Debug)]
+struct Hold {
+    statement: Holding,
+    stage: HoldStage,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum HoldStage {
+    Start,
+    Originals,
+    Touched,
+    Applied,
+}
+
+impl Conversation for Hold {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+        let Holding { originals, keys } = &self.statement;
+        match (self.stage, heard) {
+            (HoldStage::Start, _) => {
+                self.stage = HoldStage::Originals;
+                let filter = document(|w| {
+                    w.nested("_id", |w| w.array("$in", |a| keys.iter().for_each(|key| a.value(key.as_value()))));
+                });
+                let limit = i32::try_from(keys.len()).unwrap_or(i32::MAX);
+                Wish::FindIn { collection: originals.clone(), filter, limit, fields: ids_only() }
+            }
+            // An original that is not there cannot be deleted either.
+            (HoldStage::Originals, Heard::Documents([])) | (HoldStage::Touched, _) => {
+                self.stage = HoldStage::Applied;
+                Wish::Apply(operation.clone())
+            }
+            (HoldStage::Originals, Heard::Documents(found)) => {
+                self.stage = HoldStage::Touched;
+                let statements = ids(found).flat_map(|id| touch(&id)).collect();
+                Wish::UpdateIn { collection: originals.clone(), statements }
+            }
+            (HoldStage::Applied, _) => Wish::Finish,
+            (HoldStage::Originals, _) => Wish::Reject(lost()),
+        }
+    }
+}
+
+/// Changes a document and changes it back. As two statements: mongod skips one that does nothing.
+fn touch(id: &OwnedValue) -> [Vec<u8>; 2] {
+    ["$set", "$unset"].map(|operator| {
+        document(|w| {
+            w.nested("q", |w| w.nested("_id", |w| w.value("$eq", id.as_value())));
+            w.nested("u", |w| w.nested(operator, |w| w.int32(TOUCH, 1)));
+        })
+    })
+}
+
+fn ids(found: &[Document<'_>]) -> impl Iterator<Item = OwnedValue> {
+    found.iter().filter_map(|document| document.get("_id").map(OwnedValue::from))
+}
+
+fn ids_only() -> Vec<u8> {
+    document(|w| w.int32("_id", 1))
+}
+
+fn lost() -> Rejection {
+    Rejection::new("docward lost its place in it", "Tell the DBA.")
+}

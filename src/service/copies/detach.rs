@@ -1,0 +1,142 @@
+//! Removes the references to deleted originals, where a rule says `on_delete: unset`.
+//!
+//! Unlike a stale value, a removed reference cannot be corrected later. So each removal is a transaction that looks
+//! for the original once more: somebody may insert it again, and refer to it, at any time. A write to a copy
+//! in between conflicts with the transaction.
+
+use bson::{Document as Reply, RawDocumentBuf, doc};
+use mongodb::ClientSession;
+use mongodb::error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::options::{ReadConcern, WriteConcern};
+use tokio::time::{Duration, sleep};
+
+use super::Stop;
+use super::mend::{Mender, number, raw, write_update};
+use super::statements;
+use crate::document::{Document, OwnedValue, Value, document};
+use crate::patterns::copies::{Entry, OnDelete};
+use crate::service::mongo::is_passing;
+
+/// Documents in one transaction.
+const BATCH: usize = 500;
+/// How often a transaction is repeated that others were in the way of.
+const TRIES: u32 = 50;
+/// The pause before the first repetition; the later ones are longer.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How a transaction ended.
+enum End {
+    /// So many documents were changed. None, if the original is there.
+    Done(u64),
+    /// The server does not take a change, for instance because of a validator.
+    Refused(Reply),
+}
+
+impl Mender<'_> {
+    /// Removes all references to an original, unless it is there again.
+    pub(super) async fn detach(&self, id: &OwnedValue) -> Result<(), Stop> {
+        for entry in self.copies.entries.iter().filter(|entry| entry.on_delete == OnDelete::Unset) {
+            let command = document(|w| {
+                w.string("find", &entry.into.name);
+                w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.value("$eq", id.as_value())));
+                w.nested("projection", |w| w.int32("_id", 1));
+            });
+            let mut cursor = self.client.database(&entry.into.database).run_raw_cursor_command(raw(command)?).await?;
+            let mut batch = Vec::new();
+            let mut changed = 0;
+            while cursor.advance().await? {
+                let copy = Document::parse(cursor.current().as_bytes()).ok().and_then(|copy| copy.get("_id"));
+                batch.extend(copy.map(OwnedValue::from));
+                if batch.len() == BATCH {
+                    changed += self.detach_batch(entry, id.as_value(), &batch).await?;
+                    batch.clear();
+                }
+            }
+            changed += self.detach_batch(entry, id.as_value(), &batch).await?;
+            tracing::debug!(rule = self.rule, changed, "references to a deleted original were removed");
+        }
+        Ok(())
+    }
+
+    /// A document that the server does not take does not keep the others.
+    async fn detach_batch(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<u64, Stop> {
+        if copies.is_empty() {
+            return Ok(0);
+        }
+        match self.detach_together(entry, id, copies).await? {
+            End::Done(changed) => return Ok(changed),
+            End::Refused(error) if copies.len() == 1 => self.log_refused(entry, &error),
+            End::Refused(_) => {}
+        }
+        let mut changed = 0;
+        for copy in copies.iter().filter(|_| copies.len() > 1) {
+            match self.detach_together(entry, id, std::slice::from_ref(copy)).await? {
+                End::Done(one) => changed += one,
+                End::Refused(error) => self.log_refused(entry, &error),
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn detach_together(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<End, Stop> {
+        let mut session = self.client.start_session().await?;
+        let mut tries = 0;
+        loop {
+            let error = match self.transaction(&mut session, entry, id, copies).await {
+                Ok(end) => return Ok(end),
+                Err(error) => error,
+            };
+            // Removing what has been removed already changes nothing.
+            let again = error.contains_label(TRANSIENT_TRANSACTION_ERROR)
+                || error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
+            tries += 1;
+            if !again || tries == TRIES {
+                return match &*error.kind {
+                    ErrorKind::Command(command) if !again && !is_passing(&error) => {
+                        Ok(End::Refused(doc! {"errmsg": &command.message}))
+                    }
+                    _ => Err(error.into()),
+                };
+            }
+            sleep(PAUSE * tries).await;
+        }
+    }
+
+    async fn transaction(
+        &self,
+        session: &mut ClientSession,
+        entry: &Entry,
+        id: Value<'_>,
+        copies: &[OwnedValue],
+    ) -> Result<End, Error> {
+        let majority = session.start_transaction().write_concern(WriteConcern::majority());
+        majority.read_concern(ReadConcern::snapshot()).await?;
+        let originals = &self.copies.originals;
+        let look = document(|w| {
+            w.string("find", &originals.name);
+            w.nested("filter", |w| w.nested("_id", |w| w.value("$eq", id)));
+            w.nested("projection", |w| w.int32("_id", 1));
+            w.int32("limit", 1);
+            w.boolean("singleBatch", true);
+        });
+        let found = self.client.database(&originals.database);
+        let found = found.run_raw_command(RawDocumentBuf::from_bytes(look)?).session(&mut *session).await?;
+        let found = found.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        if found.map_or(true, |found| !found.is_empty()) {
+            session.abort_transaction().await?;
+            return Ok(End::Done(0));
+        }
+        let statements: Vec<Vec<u8>> =
+            statements::shapes(entry).map(|shape| statements::detach(entry, shape, id, copies)).collect();
+        let change = document(|w| write_update(w, entry, statements.iter().map(Vec::as_slice)));
+        let changed = self.client.database(&entry.into.database);
+        let changed = changed.run_raw_command(RawDocumentBuf::from_bytes(change)?).session(&mut *session).await?;
+        let error = changed.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
+        if let Some(error) = error {
+            session.abort_transaction().await?;
+            return Ok(End::Refused(error));
+        }
+        session.commit_transaction().await?;
+        Ok(End::Done(number(&changed, "nModified")))
+    }
+}

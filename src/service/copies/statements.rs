@@ -1,0 +1,196 @@
+//! The update statements that correct copies, and those that remove references.
+//!
+//! A reference may be in a plain document or in an element of an array, and both forms may occur in one
+//! collection. There is a statement for each form. Its filter matches only documents of that form, because
+//! anything else on the way to a copied field would fail the whole statement.
+
+use super::mend::Original;
+use crate::document::{OwnedValue, Path, Value, Writer, document};
+use crate::patterns::copies::{Entry, Field};
+
+/// The identifier of array elements in `arrayFilters`.
+const ELEMENT: &str = "e";
+
+/// What `$type` calls everything but a document.
+const NO_DOCUMENT: [&str; 20] = [
+    "double",
+    "string",
+    "array",
+    "binData",
+    "undefined",
+    "objectId",
+    "bool",
+    "date",
+    "null",
+    "regex",
+    "dbPointer",
+    "javascript",
+    "symbol",
+    "javascriptWithScope",
+    "int",
+    "timestamp",
+    "long",
+    "decimal",
+    "minKey",
+    "maxKey",
+];
+
+/// Where references are in the documents that a statement is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape<'e> {
+    /// There are only documents on the way to the key.
+    Plain,
+    /// This field is an array, with a reference in each element.
+    Listed(&'e str),
+}
+
+pub(super) fn shapes(entry: &Entry) -> impl Iterator<Item = Shape<'_>> {
+    [Shape::Plain].into_iter().chain(entry.lists().map(Shape::Listed))
+}
+
+/// Gives the copies of `original` its values: all of them, or those in the document with the `_id` `only`.
+pub(super) fn correct(
+    entry: &Entry,
+    shape: Shape<'_>,
+    id: Value<'_>,
+    original: &Original,
+    only: Option<&OwnedValue>,
+) -> Vec<u8> {
+    let (there, gone): (Vec<_>, Vec<_>) = entry.fields.iter().partition(|field| original.value(field).is_some());
+    document(|w| {
+        w.nested("q", |w| {
+            if let Some(only) = only {
+                w.value("_id", only.as_value());
+            }
+            write_filter(w, entry, shape, id, true);
+        });
+        w.nested("u", |w| {
+            if !there.is_empty() {
+                w.nested("$set", |w| {
+                    for field in &there {
+                        if let Some(value) = original.value(field) {
+                            w.value(shape.target(&field.copied), value);
+                        }
+                    }
+                });
+            }
+            write_unset(w, shape, gone.iter().map(|field| &field.copied));
+        });
+        if let Shape::Listed(list) = shape {
+            w.array("arrayFilters", |a| a.nested(|w| write_element_filter(w, entry, list, ELEMENT, id, true)));
+        }
+        w.boolean("multi", true);
+    })
+}
+
+/// Removes the references to `id` in the documents with these `_id`s: the key and its copied fields, or the whole
+/// elements of an array.
+pub(super) fn detach(entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: &[OwnedValue]) -> Vec<u8> {
+    document(|w| {
+        w.nested("q", |w| {
+            w.nested("_id", |w| w.array("$in", |a| copies.iter().for_each(|copy| a.value(copy.as_value()))));
+            write_filter(w, entry, shape, id, false);
+        });
+        w.nested("u", |w| match shape {
+            Shape::Plain => write_unset(w, shape, copied(entry).chain([&entry.key])),
+            Shape::Listed(list) => w.nested("$pull", |w| {
+                w.nested(list, |w| write_element_filter(w, entry, list, "", id, false));
+            }),
+        });
+        w.boolean("multi", true);
+    })
+}
+
+fn copied(entry: &Entry) -> impl Iterator<Item = &Path> {
+    entry.fields.iter().map(|field: &Field| &field.copied)
+}
+
+fn write_unset<'p>(w: &mut Writer<'_>, shape: Shape<'_>, paths: impl Iterator<Item = &'p Path>) {
+    let mut paths = paths.peekable();
+    if paths.peek().is_some() {
+        w.nested("$unset", |w| paths.for_each(|path| w.string(shape.target(path), "")));
+    }
+}
+
+impl Shape<'_> {
+    /// A path as an update operator names it.
+    fn target(self, path: &Path) -> String {
+        match self {
+            Self::Plain => path.as_str().to_owned(),
+            Self::Listed(list) => format!("{list}.$[{ELEMENT}].{}", inside(path, list)),
+        }
+    }
+}
+
+/// What of a path comes after an array's own.
+fn inside<'p>(path: &'p Path, list: &str) -> &'p str {
+    path.as_str().get(list.len() + 1..).unwrap_or_default()
+}
+
+/// `KEY: {$eq: id}, $expr: the document has this shape`. `copies`: it has room for the copied fields too.
+fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: bool) {
+    w.nested(entry.key.as_str(), |w| w.value("$eq", id));
+    w.nested("$expr", |w| {
+        w.array("$and", |a| {
+            let mut is = |path: &str, kinds: &[&str]| {
+                a.nested(|w| {
+                    w.array("$in", |a| {
+                        a.nested(|w| w.string("$type", format!("${path}")));
+                        a.array(|a| kinds.iter().for_each(|kind| a.string(kind)));
+                    });
+                });
+            };
+            let ways = match shape {
+                Shape::Plain => ways(entry, copies, ""),
+                Shape::Listed(list) => {
+                    is(list, &["array"]);
+                    parents(list).map(str::to_owned).collect()
+                }
+            };
+            ways.iter().for_each(|way| is(way, &["object", "missing"]));
+            if shape == Shape::Plain {
+                a.nested(|w| {
+                    w.array("$ne", |a| {
+                        a.nested(|w| w.string("$type", format!("${}", entry.key)));
+                        a.string("array");
+                    });
+                });
+            }
+        });
+    });
+}
+
+/// The elements of `list` that refer to `id`, under the name `element`. `copies`: and have room for the copied fields.
+fn write_element_filter(w: &mut Writer<'_>, entry: &Entry, list: &str, element: &str, id: Value<'_>, copies: bool) {
+    let named = |path: &str| if element.is_empty() { path.to_owned() } else { format!("{element}.{path}") };
+    let not = |w: &mut Writer<'_>, kinds: &[&str]| {
+        w.nested("$not", |w| w.array("$type", |a| kinds.iter().for_each(|kind| a.string(kind))));
+    };
+    // Filters look into arrays; an array in the array is none of the elements.
+    if !element.is_empty() {
+        w.nested(element, |w| not(w, &["array"]));
+    }
+    w.nested(named(inside(&entry.key, list)), |w| {
+        w.value("$eq", id);
+        not(w, &["array"]);
+    });
+    for way in ways(entry, copies, list) {
+        w.nested(named(&way), |w| not(w, &NO_DOCUMENT));
+    }
+}
+
+/// The fields around the key, and around the copied fields if they count, inside of `list`.
+fn ways(entry: &Entry, copies: bool, list: &str) -> Vec<String> {
+    let paths = copied(entry).filter(|_| copies).chain([&entry.key]);
+    let start = if list.is_empty() { 0 } else { list.len() + 1 };
+    let inside = paths.filter_map(|path| path.as_str().get(start..));
+    let mut ways: Vec<String> = inside.flat_map(parents).map(str::to_owned).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    ways
+}
+
+/// `a.b.c`: `a` and `a.b`.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('.').filter_map(|(at, _)| path.get(..at))
+}
