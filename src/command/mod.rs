@@ -35,6 +35,8 @@ pub mod code {
     pub const AUTHENTICATION_FAILED: i32 = 18;
     /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
     pub const ILLEGAL_OPERATION: i32 = 20;
+    /// A command that took longer than its maxTimeMS.
+    pub const MAX_TIME_MS_EXPIRED: i32 = 50;
     /// A guarded replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is in use, or was.
@@ -60,6 +62,7 @@ pub mod code {
             UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
+            MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",

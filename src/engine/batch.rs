@@ -15,6 +15,7 @@ mod transaction;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -55,6 +56,8 @@ pub(super) struct BatchJob<'f> {
     transaction: Option<Box<Transaction<'f>>>,
     /// For transactions that do not follow from a session of the client's.
     own_session: OwnSession,
+    /// The command's maxTimeMS, once a transaction had to be repeated.
+    time_limit: Option<Duration>,
 }
 
 /// What statements on one namespace want of one rule's counter.
@@ -139,6 +142,7 @@ impl<'f> BatchJob<'f> {
             stopped: false,
             transaction: None,
             own_session,
+            time_limit: None,
         });
         job.leases = job.collect_leases();
         job
@@ -159,7 +163,7 @@ impl<'f> BatchJob<'f> {
                 self.take_look(run, &unmatched, reply, observations)
             }
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
-            (Awaiting::Transaction(Told::Pause), Input::Paused) => Flow::Continue(()),
+            (Awaiting::Transaction(Told::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
             (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, observations),
             (_, _) => close("docward lost its place in a batch"),
         };

@@ -155,7 +155,8 @@ fn judge_statement<'r, 'a>(
         }
     }
     judged.complete(bench, context, observations);
-    if let (Some(original), None) = (original, judged.changed_by) {
+    // A procedure sends what it was made for.
+    if let (Some(original), None, None) = (original, judged.changed_by, &judged.procedure) {
         judged.statement = original;
     }
     judged

@@ -49,7 +49,10 @@ pub enum Input<'i> {
     Start,
     Reply(&'i [u8]),
     Found(Result<Found, LookupError>),
-    Paused,
+    /// This long after the first exchange.
+    Paused {
+        elapsed: Duration,
+    },
 }
 
 /// One message on its way.

@@ -6,6 +6,8 @@
 //! authenticated, and the client has all privileges. Only where stored documents decide does a rehearsal end
 //! without a verdict.
 
+use std::time::Duration;
+
 use super::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
 use super::observation::{Observation, Said};
 use super::plan::{Input, Plan, Step};
@@ -89,7 +91,7 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
                 let found = rehearsing.look_up(lookup);
                 plan.next(Input::Found(found), session)
             }
-            Step::Pause(_) => plan.next(Input::Paused, session),
+            Step::Pause(_) => plan.next(Input::Paused { elapsed: Duration::ZERO }, session),
             last => {
                 let outcome = rehearsing.conclude(last);
                 return rehearsing.end(outcome, observations);

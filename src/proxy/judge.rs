@@ -5,7 +5,7 @@
 //! a rule is. Next: [`crate::engine::Plan`].
 
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -62,6 +62,8 @@ where
         };
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
+        // The time is measured from the first exchange on: what takes none needs no clock.
+        let mut begun = None;
         let mut plan = rules.plan(&frame, now());
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
@@ -70,6 +72,7 @@ where
             self.tell(observations, &**rules, &frame, watched).await?;
             step = match step {
                 Step::Exchange(message) => {
+                    begun.get_or_insert_with(Instant::now);
                     let reply = self.exchange(message, watched).await?;
                     plan.next(Input::Reply(&reply), &mut self.session)
                 }
@@ -79,7 +82,8 @@ where
                 }
                 Step::Pause(duration) => {
                     tokio::time::sleep(duration).await;
-                    plan.next(Input::Paused, &mut self.session)
+                    let elapsed = begun.map_or(duration, |begun| begun.elapsed());
+                    plan.next(Input::Paused { elapsed }, &mut self.session)
                 }
                 last => break last,
             };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::BatchJob;
+use super::transaction::MAX_TIME;
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::copies::Collection;
@@ -109,15 +110,34 @@ impl Asking<'_, '_> {
     /// commitTransaction, with the client's write concern, or abortTransaction.
     pub(super) fn end(&self, name: &str) -> Vec<u8> {
         let concern = self.job.command.body.get("writeConcern").filter(|concern| !is_unacknowledged(*concern));
-        self.command("admin", |w| {
+        let commits = name == "commitTransaction";
+        self.message("admin", |w| {
             w.int32(name, 1);
-            if let Some(concern) = concern.filter(|_| name == "commitTransaction") {
+            if let Some(concern) = concern.filter(|_| commits) {
                 w.value("writeConcern", concern);
+            }
+            // The server bounds the wait for the write concern by it, too.
+            if commits {
+                self.write_max_time(w);
             }
         })
     }
 
+    /// A command that may take as long as the client's.
     fn command(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        self.message(database, |w| {
+            write(w);
+            self.write_max_time(w);
+        })
+    }
+
+    fn write_max_time(&self, w: &mut Writer<'_>) {
+        if let Some(left) = self.job.max_time() {
+            w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn message(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let command = &self.job.command;
         let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 512);
         writer.body(|out| {

@@ -173,7 +173,7 @@ impl<'f> BatchJob<'f> {
         self.stopped |= self.stops_on_error();
     }
 
-    pub(super) fn collided(&self, index: usize, error: Document<'_>) -> bool {
+    fn collided(&self, index: usize, error: Document<'_>) -> bool {
         let Some(Operation::Update(update)) = self.judged.get(index).map(|judged| &judged.statement.operation) else {
             return false;
         };

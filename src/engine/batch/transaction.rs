@@ -14,8 +14,8 @@ use super::super::merge;
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, asking, close, limits};
-use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code};
-use crate::document::{Document, Value};
+use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code, error_reply};
+use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::procedure::{Conversation, Heard, Wish};
 use crate::patterns::{Rejection, Rule};
 
@@ -27,6 +27,9 @@ const MAX_COMMITS: u32 = 3;
 const LONGEST_PAUSE: u32 = 5;
 /// The same where somebody with the same write ended the transaction: longer than one takes on a busy machine.
 const LONGEST_TRUCE: u32 = 8;
+
+/// The field of a command that says how long it may take.
+pub(super) const MAX_TIME: &str = "maxTimeMS";
 
 /// A statement's transaction under way.
 #[derive(Debug)]
@@ -216,6 +219,10 @@ impl<'f> BatchJob<'f> {
             return close("docward lost its place in a transaction");
         };
         transaction.answered |= reply.is_ok() && matches!(told, Told::Find | Told::Change | Told::Apply);
+        if let (Told::Abort(_), Some(judged)) = (told, self.judged.get_mut(transaction.index)) {
+            // Its number is used, should the statement be sent once more in another form.
+            judged.attempts += 1;
+        }
         let step = match told {
             Told::Abort(Afterwards::GoOn) => {
                 self.transaction = None;
@@ -253,13 +260,13 @@ impl<'f> BatchJob<'f> {
 
     fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
-        let (index, own) = (transaction.index, transaction.own.is_some());
+        let own = transaction.own.is_some();
         transaction.applied = frame.to_vec();
         let errors = merge::errors_of(reply, self.batch.form);
         let step = match errors.first() {
-            // Another upsert was faster; now there is something to update.
-            Some((_, error)) if own && self.collided(index, *error) => self.again(Obstacle::Others, observations),
-            // The server has aborted.
+            // The server has aborted. No repetition mends a duplicate key: had another upsert been faster, the server
+            // would have reported a write conflict, since it is not in this transaction's snapshot. What is in there
+            // the statement's own filter did not match.
             Some(_) => self.deliver(frame, observations),
             None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(Afterwards::Deliver),
             None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, observations),
@@ -295,7 +302,6 @@ impl<'f> BatchJob<'f> {
     /// The server refused a command of the transaction.
     fn take_failure(&mut self, told: Told, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
-        let index = transaction.index;
         if transaction.own.is_none() {
             self.transaction = None;
             return Flow::Break(self.pass_on(frame));
@@ -318,8 +324,6 @@ impl<'f> BatchJob<'f> {
                 let reason = "it takes a transaction, which only replica sets and sharded clusters have";
                 self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), observations)
             }
-            // findAndModify has no write errors of its own.
-            _ if told == Told::Apply && self.collided(index, reply.body) => self.again(Obstacle::Others, observations),
             _ => self.end_with(frame),
         };
         Flow::Break(step)
@@ -349,7 +353,32 @@ impl<'f> BatchJob<'f> {
             Obstacle::Rival => self.pause(attempts, rivalries.min(LONGEST_TRUCE)),
         };
         self.awaiting = Awaiting::Transaction(Told::Pause);
-        Step::Pause(pause)
+        Step::Pause(self.max_time().map_or(pause, |left| pause.min(left)))
+    }
+
+    /// Goes on after a pause, `elapsed` after the first exchange. Its maxTimeMS bounds all attempts together:
+    /// what is sent from now on has only what is left of it.
+    pub(super) fn resume(&mut self, elapsed: Duration) -> Flow {
+        let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Flow::Continue(()) };
+        self.time_limit = Some(limit);
+        let left = limit.saturating_sub(elapsed).as_millis();
+        if left == 0 {
+            let text = format!("operation exceeded time limit: {} ms in docward", elapsed.as_millis());
+            let error = error_reply(self.command.message.header, code::MAX_TIME_MS_EXPIRED, &text, |_| {});
+            return Flow::Break(self.pass_on(&error));
+        }
+        let changes = &mut self.batch.body_changes;
+        changes.retain(|(name, _)| *name != MAX_TIME);
+        changes.push((MAX_TIME, OwnedValue::integer(i64::try_from(left).unwrap_or(i64::MAX))));
+        Flow::Continue(())
+    }
+
+    /// The time that the client, or a rule, gave the command, or what is left of it.
+    pub(super) fn max_time(&self) -> Option<Duration> {
+        let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
+        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
+        let milliseconds = u64::try_from(value.as_integer()?).ok()?;
+        (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }
 
     /// Two to this power milliseconds at most, and random enough that two who met do not meet again.

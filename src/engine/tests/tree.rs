@@ -12,6 +12,8 @@ struct Dialogue<'p> {
     plan: Plan<'p>,
     session: Session,
     step: Step,
+    /// At the end of a pause.
+    elapsed: Duration,
 }
 
 impl<'p> Dialogue<'p> {
@@ -20,7 +22,7 @@ impl<'p> Dialogue<'p> {
         session.own.id = [7; 16];
         let mut plan = Plan::new(message, rules, NOW);
         let step = plan.next(Input::Start, &mut session);
-        Self { plan, session, step }
+        Self { plan, session, step, elapsed: Duration::ZERO }
     }
 
     /// The command that was sent, without its session, and that.
@@ -50,7 +52,7 @@ impl<'p> Dialogue<'p> {
     fn waits(&mut self) -> &mut Self {
         assert!(matches!(self.step, Step::Pause(_)), "{:?}", self.step);
         assert!(!self.plan.must_finish());
-        self.step = self.plan.next(Input::Paused, &mut self.session);
+        self.step = self.plan.next(Input::Paused { elapsed: self.elapsed }, &mut self.session);
         self
     }
 
@@ -77,17 +79,15 @@ fn books() -> Bson {
 #[test]
 fn what_needs_no_look_is_decided_at_once() {
     check_unchanged(TREE, doc! {"q": {}, "u": {"$set": {"title": 1}}, "multi": true});
+    // Without upsert the server ignores it.
+    check_unchanged(TREE, doc! {"q": {}, "u": {"$setOnInsert": {"parent": [1], "path": 7}}});
     let rejected = [
         (doc! {"q": {}, "u": {"$set": {"parent": "a"}}, "multi": true}, "move many nodes"),
-        (doc! {"q": {"_id": 1}, "u": {"$rename": {"parent": "up"}}}, "other means than $set"),
-        (doc! {"q": {"_id": 1}, "u": {"$unset": {"path": ""}}}, "other means than $set"),
-        (doc! {"q": {"_id": 1}, "u": {"$set": {"parent.x": 1}}}, "other means than $set"),
+        (doc! {"q": {"_id": {"$in": [1, 2]}}, "u": {"$set": {"parent": "a"}}, "multi": true}, "move many nodes"),
         (doc! {"q": {"_id": 1}, "u": {"$set": {"parent": "a,b"}}}, "nothing that a node can have"),
         (doc! {"q": {"_id": 1}, "u": {"$set": {"parent": 0.5}}}, "nothing that a node can have"),
         (doc! {"q": {"_id": 1}, "u": {"$set": {"path": 7}}}, "of type int"),
         (doc! {"q": {"_id": 1}, "u": [{"$set": {"parent": "$a"}}]}, "aggregation pipeline"),
-        (doc! {"q": {"name": 1}, "u": {"$set": {"x": 1}}, "upsert": true}, "told beforehand"),
-        (doc! {"q": {"_id": "a,b"}, "u": {"$set": {"x": 1}}, "upsert": true}, "cannot stand in paths"),
         (doc! {"q": {"_id": 1}, "u": {"parent": 2}, "collation": {"locale": "de"}}, "collation"),
     ];
     for (statement, why) in rejected {
@@ -141,6 +141,65 @@ fn who_meets_another_write_begins_anew_under_the_next_number() {
     let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
     assert_eq!((error.get_i32("code").unwrap(), reply.get_i32("n").unwrap()), (121, 0));
     assert!(error.get_str("errmsg").unwrap().contains("its parent does not exist"), "{error}");
+}
+
+/// In a transaction's snapshot a faster upsert is a write conflict; a duplicate key is there for every attempt.
+#[test]
+fn a_duplicate_key_is_the_clients_at_once() {
+    let rules = rules(&CATEGORIES);
+    let error = doc! {
+        "index": 0, "code": 11000, "errmsg": "E11000 duplicate key", "keyPattern": {"_id": 1}, "keyValue": {"_id": "Go"},
+    };
+    let statement = doc! {"q": {"_id": "Go", "x": 5}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
+    let message = update(&[statement]);
+    let mut dialogue = Dialogue::of(&rules, &message);
+    dialogue.finds(&[]).finds(&[books()]).hears(doc! {"n": 2, "nModified": 2, "ok": 1.0});
+    let reply = dialogue.hears(doc! {"n": 0, "nModified": 0, "writeErrors": [error.clone()], "ok": 1.0}).reply();
+    assert_eq!(reply.get_array("writeErrors").unwrap(), &[error.clone().into()]);
+    // findAndModify fails as a whole.
+    let mut command = doc! {"findAndModify": "c", "query": {"_id": "Go", "x": 5}, "upsert": true, "$db": "d"};
+    command.insert("update", doc! {"$set": {"parent": "Books"}});
+    let message = frame(&command, "", &[], 0);
+    let mut dialogue = Dialogue::of(&rules, &message);
+    dialogue.finds(&[]).finds(&[books()]).hears(doc! {"n": 2, "nModified": 2, "ok": 1.0});
+    let mut failure = doc! {"ok": 0.0};
+    failure.extend(error);
+    assert_eq!(dialogue.hears(failure.clone()).sent().0, doc! {"abortTransaction": 1});
+    assert_eq!(dialogue.hears(doc! {"ok": 1.0}).reply(), failure);
+}
+
+/// The server would end a write that waits for others when its maxTimeMS is over.
+#[test]
+fn the_clients_time_limit_holds_for_all_attempts_together() {
+    let rules = rules(&CATEGORIES);
+    let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 100});
+    let mut dialogue = Dialogue::of(&rules, &message);
+    let limit = |dialogue: &Dialogue<'_>| dialogue.sent().0.get_i32("maxTimeMS").unwrap();
+    assert_eq!(limit(&dialogue), 100);
+    dialogue.finds(&[books()]).hears(conflict());
+    dialogue.elapsed = Duration::from_millis(70);
+    dialogue.waits();
+    assert_eq!(limit(&dialogue), 30);
+    // The touch, the statement itself, and the wait for the write concern.
+    for reply in [doc! {"n": 2, "nModified": 2, "ok": 1.0}, doc! {"n": 1, "ok": 1.0}] {
+        if reply.contains_key("nModified") {
+            dialogue.finds(&[books()]);
+        }
+        assert_eq!(limit(&dialogue), 30);
+        dialogue.hears(reply);
+    }
+    assert_eq!(limit(&dialogue), 30);
+    dialogue.hears(conflict());
+    dialogue.elapsed = Duration::from_millis(101);
+    let reply = dialogue.waits().reply();
+    assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 50));
+    assert_eq!(reply.get_str("codeName").unwrap(), "MaxTimeMSExpired");
+    // Without a limit it goes on.
+    let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 0});
+    let mut dialogue = Dialogue::of(&rules, &message);
+    dialogue.elapsed = Duration::from_secs(9);
+    dialogue.hears(conflict()).waits();
+    assert!(dialogue.sent().0.get("maxTimeMS").is_none());
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Id {
         let (class, text) = match value.kind {
             Kind::String => (Class::Text, value.as_str()?.to_owned()),
             Kind::ObjectId => (Class::ObjectId, value.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-            _ => (Class::Number, value.as_integer()?.to_string()),
+            _ => (Class::Number, whole(value)?.to_string()),
         };
         (!text.is_empty() && !text.contains(separator)).then_some(Self { class, text })
     }
@@ -78,6 +78,42 @@ impl Id {
     }
 }
 
+/// A whole number of 64 bits in any numeric type: the server takes those of one value for equal, and -0 for 0.
+fn whole(value: Value<'_>) -> Option<i64> {
+    /// 2⁶³, which a double holds exactly.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    match value.kind {
+        Kind::Int32 | Kind::Int64 => value.as_integer(),
+        Kind::Double => value.as_f64().filter(|v| v.fract() == 0.0 && (-BEYOND..BEYOND).contains(v)).map(|v| v as i64),
+        Kind::Decimal128 => whole_decimal(u128::from_le_bytes(*value.bytes.first_chunk()?)),
+        _ => None,
+    }
+}
+
+/// A Decimal128 in its binary form (IEEE 754-2008, the encoding with a binary coefficient): a sign, 14 bits of
+/// exponent, 113 of the coefficient.
+fn whole_decimal(bits: u128) -> Option<i64> {
+    const COEFFICIENT: u128 = (1 << 113) - 1;
+    const LARGEST: u128 = 10_u128.pow(34) - 1;
+    const BIAS: i32 = 6176;
+    // Infinities, NaN, and a form that only holds coefficients that are too large.
+    if (bits >> 125) & 0b11 == 0b11 {
+        return None;
+    }
+    let coefficient = bits & COEFFICIENT;
+    if coefficient == 0 || coefficient > LARGEST {
+        return (coefficient == 0).then_some(0);
+    }
+    let exponent = ((bits >> 113) & 0x3fff) as i32 - BIAS;
+    let scale = 10_u128.checked_pow(exponent.unsigned_abs())?;
+    let size = match exponent {
+        0.. => coefficient.checked_mul(scale)?,
+        _ => (coefficient % scale == 0).then_some(coefficient / scale)?,
+    };
+    let size = i128::try_from(size).ok()?;
+    i64::try_from(if bits >> 127 == 1 { -size } else { size }).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +144,37 @@ mod tests {
             assert_eq!((found.class, found.text.as_str()), (class, text));
             assert_eq!(Id::read(found.value().as_value(), ','), Some(found.clone()));
             assert!(Id::with_text(text).contains(&found));
+        }
+    }
+
+    /// mongod finds `_id: 7` by each of these, and refuses a second one as a duplicate.
+    #[test]
+    fn numbers_of_one_value_are_one_id_in_every_type() {
+        let decimal = |text: &str| {
+            let bytes = text.parse::<bson::Decimal128>().unwrap().bytes();
+            id(|w| w.value("v", Value { kind: Kind::Decimal128, bytes: &bytes }))
+        };
+        for (texts, number) in [
+            (&["7", "7.0", "70E-1", "7.000000000000000000000000000000000"][..], 7),
+            (&["-7", "-70E-1"], -7),
+            (&["0", "-0", "0E-8", "-0E+6000"], 0),
+            (&["1E+3", "1000"], 1000),
+            (&["-9223372036854775808"], i64::MIN),
+            (&["9223372036854775807", "9.223372036854775807E+18"], i64::MAX),
+        ] {
+            let expected = id(|w| w.slot("v").int64(number));
+            assert!(expected.is_some());
+            for text in texts {
+                assert_eq!(decimal(text), expected, "{text}");
+            }
+        }
+        for text in ["7.5", "1E-1", "NaN", "Infinity", "-Infinity", "9223372036854775808", "1E+400", "1E-6000"] {
+            assert_eq!(decimal(text), None, "{text}");
+        }
+        assert_eq!(id(|w| w.double("v", -0.0)), id(|w| w.int32("v", 0)));
+        assert_eq!(id(|w| w.double("v", 9_007_199_254_740_994.0)), id(|w| w.slot("v").int64(9_007_199_254_740_994)));
+        for double in [1e300, 9_223_372_036_854_775_808.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(id(|w| w.double("v", double)), None, "{double}");
         }
     }
 

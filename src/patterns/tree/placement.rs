@@ -4,62 +4,40 @@
 //! subtree its new paths, then carry out the client's statement with the node's own path in it. The touch
 //! makes every two writes conflict of which one relies on what the other changes: a parent that is moved or
 //! deleted, or two moves that would close a circle.
+//!
+//! A statement that decides for itself whether it is late comes first: only the document that it leaves says
+//! whether there is a new parent at all.
 
-use super::id::Id;
+use super::id::{Class, Id};
+use super::intent::{InsertedId, Intent, Kind, Wanted};
 use super::layout::{Layout, Node, pinned, present};
-use crate::command::{Modification, Operation, Update};
-use crate::document::{Document, OwnedValue, document};
+use crate::command::Operation;
+use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, document};
+use crate::effect::{Change, change, inserted};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
-
-/// What a statement says of a node's place.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
-    /// `Some(None)`: it makes the node a root; `None`: it does not say.
-    pub(super) parent: Option<Option<Id>>,
-    /// The path the client wrote, `Some(None)` for null.
-    pub(super) path: Option<Option<String>>,
-}
-
-/// What kind of statement it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Insert,
-    /// By operators: what it does not name stays.
-    Change,
-    /// Of the whole document: what it does not name goes.
-    Replacement,
-}
 
 /// A statement that gives a node its place.
 #[derive(Debug, Clone)]
 pub(super) struct Placement {
     pub(super) layout: Layout,
-    pub(super) kind: Kind,
-    pub(super) wanted: Wanted,
-    /// For upserts: where the node lies that they insert.
-    pub(super) on_insert: Option<Wanted>,
-    /// For upserts: the `_id` of what they insert.
-    pub(super) upserted: Option<OwnedValue>,
 }
 
 impl Procedure for Placement {
     fn begin(&self) -> Box<dyn Conversation> {
-        Box::new(Placing {
-            statement: self.clone(),
-            node: None,
-            inserts: self.kind == Kind::Insert,
-            stage: Stage::Start,
-        })
+        let intent = Intent { kind: Kind::Change, wanted: Wanted::default(), follows: false };
+        Box::new(Placing { layout: self.layout.clone(), intent, node: None, inserted: None, stage: Stage::Start })
     }
 }
 
 #[derive(Debug)]
 struct Placing {
-    statement: Placement,
+    layout: Layout,
+    intent: Intent,
     /// The stored node, once it is known.
     node: Option<Node>,
-    inserts: bool,
+    /// The `_id` of the node that an upsert inserts, once it is known that it does.
+    inserted: Option<InsertedId>,
     stage: Stage,
 }
 
@@ -70,9 +48,11 @@ enum Stage {
     /// The parent is looked for: by its `_id`, or by the path the client gave.
     Parent,
     Touched(Place),
-    /// The statement decides for itself whether it is too late; then it changes no parent.
-    Decided(Place),
-    Checked(Place),
+    /// The statement was carried out as it is; what it left is to be looked at.
+    Decided,
+    Left,
+    /// The server refuses to make the document that the upsert would insert.
+    Failing,
     Applied,
 }
 
@@ -88,18 +68,17 @@ struct Place {
 impl Conversation for Placing {
     fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
         let wish = match (std::mem::replace(&mut self.stage, Stage::Start), heard) {
-            (Stage::Start, _) if self.inserts => self.seek_parent(operation),
-            (Stage::Start, _) => {
-                self.stage = Stage::Node;
-                Ok(Wish::Select { limit: 1, fields: self.statement.layout.fields() })
-            }
+            (Stage::Start, _) => self.start(operation),
             (Stage::Node, Heard::Documents(found)) => self.take_node(operation, found),
             (Stage::Parent, Heard::Documents(found)) => self.take_parent(operation, found),
-            (Stage::Touched(place), _) => self.apply(operation, place),
-            (Stage::Decided(place), _) => Ok(self.look_again(place)),
-            (Stage::Checked(place), Heard::Documents(found)) => self.follow(&place, found),
+            (Stage::Touched(place), _) => Ok(self.apply(operation, &place)),
+            (Stage::Decided, _) => Ok(self.look_again()),
+            (Stage::Left, Heard::Documents(found)) => self.follow(operation, found),
             (Stage::Applied, _) => Ok(Wish::Finish),
-            (Stage::Node | Stage::Parent | Stage::Checked(_), _) => {
+            (Stage::Failing, _) => {
+                Err(Rejection::new("it inserts a document that cannot be told beforehand", "Tell the DBA."))
+            }
+            (Stage::Node | Stage::Parent | Stage::Left, _) => {
                 Err(Rejection::new("docward lost its place in it", "Tell the DBA."))
             }
         };
@@ -108,44 +87,67 @@ impl Conversation for Placing {
 }
 
 impl Placing {
+    fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
+        self.intent = Intent::of(operation, &self.layout)?;
+        if self.intent.kind == Kind::Insert {
+            return self.seek_parent(operation);
+        }
+        self.stage = Stage::Node;
+        Ok(Wish::Select { limit: 1, fields: self.layout.fields() })
+    }
+
     fn take_node<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
-        let Some(document) = found.first() else {
-            return match self.statement.on_insert.clone() {
-                Some(wanted) => {
-                    self.statement.wanted = wanted;
-                    self.inserts = true;
-                    self.seek_parent(operation)
-                }
-                // It matches nothing, and that is what the client is to hear.
-                None => Ok(self.apply_as_it_is(operation)),
-            };
-        };
-        let node = self.statement.layout.node(*document)?;
-        let wanted = &self.statement.wanted;
+        let Some(document) = found.first() else { return self.insert(operation) };
+        let node = self.layout.node(*document)?;
+        if !self.intent.concerns_stored(operation, &self.layout) {
+            self.stage = Stage::Applied;
+            return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
+        }
+        if self.intent.follows {
+            self.node = Some(node);
+            return Ok(self.decide(operation));
+        }
+        let wanted = &self.intent.wanted;
         let stays = match (&wanted.parent, &wanted.path) {
             (Some(parent), _) => *parent == node.parent,
-            (None, Some(Some(path))) if self.statement.kind == Kind::Replacement => Some(path) == node.path.as_ref(),
-            (None, _) => self.statement.kind == Kind::Change || node.parent.is_none(),
+            (None, Some(Some(path))) if self.intent.kind == Kind::Replacement => Some(path) == node.path.as_ref(),
+            (None, _) => self.intent.kind == Kind::Change || node.parent.is_none(),
         };
         if !stays {
             self.node = Some(node);
             return self.seek_parent(operation);
         }
         self.check_path(node.path.as_deref())?;
-        if wanted.path.is_none() && self.statement.kind == Kind::Change {
+        if wanted.path.is_none() && self.intent.kind == Kind::Change {
             self.stage = Stage::Applied;
             return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
         }
-        let adds_parent = wanted.parent.is_none() && node.parent.is_some() && self.statement.kind == Kind::Replacement;
+        let adds_parent = wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == Kind::Replacement;
         let place = Place { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
         self.node = Some(node);
-        self.apply(operation, place)
+        Ok(self.apply(operation, &place))
+    }
+
+    /// The statement matches nothing: an upsert inserts.
+    fn insert<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
+        if !matches!(operation, Operation::Update(update) if update.upsert) {
+            // That is what the client is to hear.
+            self.stage = Stage::Applied;
+            return Ok(Wish::Apply(operation.clone()));
+        }
+        let Some(inserted) = inserted(operation) else {
+            self.stage = Stage::Failing;
+            return Ok(Wish::Apply(operation.clone()));
+        };
+        let (intent, id) = Intent::of_inserted(operation, &inserted, &self.layout)?;
+        (self.intent, self.inserted) = (intent, Some(id));
+        if self.intent.follows { Ok(self.decide(operation)) } else { self.seek_parent(operation) }
     }
 
     /// Asks for the new parent, if there is to be one.
     fn seek_parent<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
-        let layout = &self.statement.layout;
-        let candidates = match (&self.statement.wanted.parent, &self.statement.wanted.path) {
+        let layout = &self.layout;
+        let candidates = match (&self.intent.wanted.parent, &self.intent.wanted.path) {
             (Some(Some(parent)), _) => vec![parent.clone()],
             (None, Some(Some(path))) => {
                 let segments = layout.segments(path).ok_or_else(|| self.malformed(path))?;
@@ -164,14 +166,14 @@ impl Placing {
     }
 
     fn take_parent<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
-        let layout = self.statement.layout.clone();
+        let layout = self.layout.clone();
         let found = found.iter().map(|document| layout.node(*document)).collect::<Result<Vec<_>, _>>()?;
         let mut parents = found.into_iter().filter_map(|node| {
             let id = node.id?;
             let below = layout.below(node.path.as_deref(), &id);
             Some((id, below))
         });
-        let by_path = match (&self.statement.wanted.parent, &self.statement.wanted.path) {
+        let by_path = match (&self.intent.wanted.parent, &self.intent.wanted.path) {
             (None, Some(path)) => path.clone(),
             _ => None,
         };
@@ -195,48 +197,51 @@ impl Placing {
 
     /// A node and its parent have `_id`s of one type, and a node does not come to lie below itself.
     fn check_kin(&self, operation: &Operation<'_>, parent: &Id, below: &str) -> Result<(), Rejection> {
-        let layout = &self.statement.layout;
-        let own = match (&self.node, operation) {
-            (Some(node), _) => node.id.clone(),
-            (None, Operation::Insert(insert)) => match insert.document.as_document().get("_id") {
-                // mongod makes an ObjectId.
-                None => Some(Id { class: super::id::Class::ObjectId, text: String::new() }),
+        let layout = &self.layout;
+        let generated = || Some(Id { class: Class::ObjectId, text: String::new() });
+        let own = match (operation, self.raw_id()) {
+            (_, Some(id)) => Id::read(id.as_value(), layout.separator),
+            (Operation::Insert(insert), None) => match insert.document.as_document().get("_id") {
+                None => generated(),
                 Some(id) => Id::read(id, layout.separator),
             },
-            (None, _) => self.statement.upserted.as_ref().and_then(|id| Id::read(id.as_value(), layout.separator)),
+            (_, None) => generated(),
         };
         let own = own.ok_or_else(|| super::unusable_id(layout))?;
+        if own == *parent {
+            return Err(circle());
+        }
         if own.class != parent.class {
             return Err(Rejection::new(
                 format!("its _id is of type {}, its parent's of type {}", own.class.alias(), parent.class.alias()),
                 "Use one type of _id in a tree: paths tell them apart by their text only.",
             ));
         }
-        let circle =
+        let is_below =
             self.node.as_ref().is_some_and(|node| below.starts_with(&layout.below(node.path.as_deref(), &own)));
-        if circle {
-            return Err(Rejection::new("it would move a node below itself", "Choose a parent outside of its subtree."));
+        if is_below {
+            return Err(circle());
         }
         Ok(())
     }
 
     /// The client's own path must be the one that the parent gives; null stands for "docward knows".
     fn check_path(&self, path: Option<&str>) -> Result<(), Rejection> {
-        let Some(Some(given)) = &self.statement.wanted.path else {
-            let emptied = self.statement.wanted.path.is_some() && self.statement.kind == Kind::Change;
+        let Some(Some(given)) = &self.intent.wanted.path else {
+            let emptied = self.intent.wanted.path.is_some() && self.intent.kind == Kind::Change;
             return match path.filter(|_| emptied) {
                 Some(path) => Err(self.wrong_path(Some(path))),
                 None => Ok(()),
             };
         };
-        if self.statement.layout.segments(given).is_none() {
+        if self.layout.segments(given).is_none() {
             return Err(self.malformed(given));
         }
         if Some(given.as_str()) == path { Ok(()) } else { Err(self.wrong_path(path)) }
     }
 
     fn wrong_path(&self, path: Option<&str>) -> Rejection {
-        let Layout { path: field, parent, .. } = &self.statement.layout;
+        let Layout { path: field, parent, .. } = &self.layout;
         let right = path.map_or_else(|| "null".to_owned(), |path| format!("{path:?}"));
         Rejection::new(
             format!("it sets '{field}' to something else than its parent gives, which is {right}"),
@@ -245,88 +250,136 @@ impl Placing {
     }
 
     fn malformed(&self, path: &str) -> Rejection {
-        let Layout { separator, path: field, .. } = &self.statement.layout;
+        let Layout { separator, path: field, .. } = &self.layout;
         Rejection::new(
             format!("{path:?} is no path"),
             format!("'{field}' is null for a root, else every ancestor's _id between '{separator}', root first."),
         )
     }
 
-    /// Touches the new parent and moves the subtree, then the statement follows.
+    /// Touches the new parent and moves the subtree; then the statement follows, unless it came first.
     fn put<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<Wish<'a>, Rejection> {
-        let layout = &self.statement.layout;
+        let layout = &self.layout;
         let mut changes: Vec<Vec<u8>> = place.parent.iter().flat_map(|id| layout.touch(id)).collect();
-        if !decides_for_itself(operation) {
-            changes.extend(self.move_subtree(&place));
+        changes.extend(self.move_subtree(&place));
+        if self.intent.follows {
+            changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), place.path.as_deref())));
+            self.stage = Stage::Applied;
+            return Ok(Wish::Update(changes));
         }
         if changes.is_empty() {
-            return self.apply(operation, place);
+            return Ok(self.apply(operation, &place));
         }
         self.stage = Stage::Touched(place);
         Ok(Wish::Update(changes))
     }
 
     fn move_subtree(&self, place: &Place) -> Option<Vec<u8>> {
-        let (layout, node) = (&self.statement.layout, self.node.as_ref()?);
+        let (layout, node) = (&self.layout, self.node.as_ref()?);
         let id = node.id.as_ref()?;
         let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(place.path.as_deref(), id));
         (from != to).then(|| layout.rebase(&from, &to, id))
     }
 
     /// The client's statement, with the path in it.
-    fn apply<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<Wish<'a>, Rejection> {
-        let placed = if !decides_for_itself(operation) {
-            self.stage = Stage::Applied;
-            self.statement.layout.place(
-                operation,
-                place.path.as_deref(),
-                place.parent.as_ref().filter(|_| place.adds_parent),
-            )
-        } else if place.adds_parent {
-            let reason = "it says where the node lies by its path only, while another rule may find it too late";
-            return Err(Rejection::new(reason, format!("Set '{}'.", self.statement.layout.parent)));
-        } else {
-            self.stage = Stage::Decided(place);
-            operation.clone()
-        };
-        Ok(Wish::Apply(match &self.node {
-            Some(node) => pinned(&placed, node.raw_id.as_value()),
-            None => placed,
-        }))
+    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &Place) -> Wish<'a> {
+        self.stage = Stage::Applied;
+        let parent = place.parent.as_ref().filter(|_| place.adds_parent);
+        self.on_node(&self.layout.place(operation, place.path.as_deref(), parent))
     }
 
-    /// Asks which parent the statement has left.
-    fn look_again<'a>(&mut self, place: Place) -> Wish<'a> {
-        let id = self.node.as_ref().map(|node| &node.raw_id).or(self.statement.upserted.as_ref());
+    /// The client's statement as it is, before anything else.
+    fn decide<'a>(&mut self, operation: &Operation<'a>) -> Wish<'a> {
+        self.stage = Stage::Decided;
+        self.on_node(operation)
+    }
+
+    fn on_node<'a>(&self, operation: &Operation<'a>) -> Wish<'a> {
+        Wish::Apply(match &self.node {
+            Some(node) => pinned(operation, node.raw_id.as_value()),
+            None => operation.clone(),
+        })
+    }
+
+    /// The `_id` of the document that is stored, or inserted by an upsert.
+    fn raw_id(&self) -> Option<&OwnedValue> {
+        match (&self.node, &self.inserted) {
+            (Some(node), _) => Some(&node.raw_id),
+            (None, Some(InsertedId::Known(id))) => Some(id),
+            (None, Some(InsertedId::Generated) | None) => None,
+        }
+    }
+
+    /// Asks what the statement has left.
+    fn look_again<'a>(&mut self) -> Wish<'a> {
         let filter = document(|w| {
-            if let Some(id) = id {
+            if let Some(id) = self.raw_id() {
                 w.value("_id", id.as_value());
             }
         });
-        self.stage = Stage::Checked(place);
-        Wish::Find { filter, limit: 1, fields: self.statement.layout.fields() }
+        self.stage = Stage::Left;
+        Wish::Find { filter, limit: 1, fields: self.layout.fields() }
     }
 
     /// The path follows the parent, if the statement was not too late to change that.
-    fn follow<'a>(&mut self, place: &Place, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
-        let layout = &self.statement.layout;
-        let parent = found.first().and_then(|document| present(layout.parent.lookup(*document)));
-        let parent = parent.and_then(|value| Id::read(value, layout.separator));
-        self.stage = Stage::Applied;
-        let id = self.node.as_ref().map(|node| &node.raw_id).or(self.statement.upserted.as_ref());
-        let Some(id) = id.filter(|_| parent == place.parent) else { return Ok(Wish::Finish) };
-        let mut changes = vec![layout.set_path_of(id.as_value(), place.path.as_deref())];
-        changes.extend(self.move_subtree(place));
-        Ok(Wish::Update(changes))
+    fn follow<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
+        let layout = &self.layout;
+        let Some(document) = found.first() else { return Ok(Wish::Finish) };
+        if self.intent.kind == Kind::Change
+            && self.intent.wanted.path.is_none()
+            && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
+        {
+            let path = present(layout.path.lookup(*document)).map(|value| layout.read_path(value)).transpose()?;
+            self.intent.wanted.path = Some(path.flatten());
+        }
+        let parent = match present(layout.parent.lookup(*document)) {
+            Some(value) => Some(Id::read(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?),
+            None => None,
+        };
+        match &self.node {
+            Some(node) if node.parent == parent => self.keep_path(operation, node.path.clone(), *document),
+            _ => {
+                let own = self.raw_id().and_then(|id| Id::read(id.as_value(), layout.separator));
+                if own.is_some() && own == parent {
+                    return Err(circle());
+                }
+                self.intent.wanted.parent = Some(parent);
+                self.seek_parent(operation)
+            }
+        }
     }
 
-    fn apply_as_it_is<'a>(&mut self, operation: &Operation<'a>) -> Wish<'a> {
+    /// The node lies where it lay. Its path may have changed nevertheless: it was in the document that was replaced,
+    /// or came with a parent that was too late.
+    fn keep_path<'a>(
+        &mut self,
+        operation: &Operation<'a>,
+        path: Option<String>,
+        left: Document<'_>,
+    ) -> Result<Wish<'a>, Rejection> {
+        let layout = &self.layout;
         self.stage = Stage::Applied;
-        Wish::Apply(operation.clone())
+        let is_kept = match layout.path.lookup(left) {
+            Lookup::Found(value) if value.kind == ValueKind::Null => path.is_none(),
+            Lookup::Found(value) => value.as_str().is_some() && value.as_str() == path.as_deref(),
+            // A root from before the rule may have none.
+            Lookup::Missing | Lookup::Blocked(_) => {
+                path.is_none() && change(operation, &layout.path) == Change::Untouched
+            }
+        };
+        if is_kept {
+            return Ok(Wish::Finish);
+        }
+        let node = self.node.as_ref();
+        let names_another = |wanted: &Option<Id>| node.is_none_or(|node| node.parent != *wanted);
+        if !self.intent.wanted.parent.as_ref().is_some_and(names_another) {
+            self.check_path(path.as_deref())?;
+        }
+        let set = self.raw_id().map(|id| layout.set_path_of(id.as_value(), path.as_deref()));
+        Ok(set.map_or(Wish::Finish, |set| Wish::Update(vec![set])))
     }
 }
 
-/// Whether a later rule has made a pipeline of the statement, which may leave the stored fields as they are.
-fn decides_for_itself(operation: &Operation<'_>) -> bool {
-    matches!(operation, Operation::Update(Update { modification: Modification::Pipeline(_), .. }))
+fn circle() -> Rejection {
+    Rejection::new("it would move a node below itself", "Choose a parent outside of its subtree.")
 }

@@ -1,10 +1,16 @@
 //! The promise of `tree`: whatever several writers insert, move and delete at once, every path equals the walk
 //! to the root. The same workload past the rule breaks it; so does a process killed midway, unless it is
-//! docward. The expectation is the walk itself; nothing here uses docward's code.
+//! docward. The expectation is the walk itself; nothing here uses docward's code. `errors` is about what fails in a
+//! transaction of docward's own, `statements` about every way to write a node's place, `random` about combinations of them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod errors;
+mod random;
+mod statements;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -121,8 +127,19 @@ async fn write_at_random(database: Database, seed: u64, rounds: u32, with_rule: 
         let name = |dice: &mut Dice| format!("n{}", dice.below(40));
         let (id, parent) = (name(&mut dice), name(&mut dice));
         let succeeded = match dice.below(10) {
-            0..4 if with_rule => tolerate(categories.insert_one(doc! { "_id": &id, "parent": &parent }).await),
-            4..7 if with_rule => {
+            0..3 if with_rule => tolerate(categories.insert_one(doc! { "_id": &id, "parent": &parent }).await),
+            // It inserts, collides with a node that lies elsewhere, or counts.
+            3 if with_rule => {
+                let filter = doc! { "_id": &id, "parent": { "$in": [&parent] } };
+                let counted = categories.update_one(filter, doc! { "$inc": { "writes": 1 } });
+                tolerate(counted.upsert(true).await)
+            }
+            // Only the stored node says where it moves to.
+            4 if with_rule => {
+                let update = doc! { "$min": { "parent": &parent } };
+                tolerate(categories.update_one(doc! { "_id": &id }, update).await)
+            }
+            5..7 if with_rule => {
                 tolerate(categories.update_one(doc! { "_id": &id }, doc! { "$set": { "parent": &parent } }).await)
             }
             7 if with_rule => {
