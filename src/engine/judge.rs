@@ -156,7 +156,7 @@ fn judge_statement<'r, 'a>(
     }
     judged.complete(bench, context, observations);
     // A procedure sends what it was made for.
-    if let (Some(original), None, None) = (original, judged.changed_by, &judged.procedure) {
+    if let (Some(original), None, true) = (original, judged.changed_by, judged.procedures.is_empty()) {
         judged.statement = original;
     }
     judged

@@ -156,7 +156,7 @@ fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
     );
     check_rewrite(
         "timestamps: { source: t, per: document, store: s }",
-        doc! {"q": {"_id": 1}, "u": {"t": t, "s": 3}},
+        doc! {"q": {"_id": 1}, "u": {"t": t}},
         doc! {"q": {"_id": 1}, "u": [
             {"$replaceWith": {"$cond": [stale("$s"), "$$ROOT", {"$literal": {"t": t, "s": t}}]}}
         ]},
