@@ -476,8 +476,12 @@ impl Timestamps {
         }
         self.pinned(update, |_| true)?;
         // It may have been read with the stamp, so the source comes first.
-        let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
-        let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
+        let brought = match document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null) {
+            Some(value) if !self.tells_time(context, |path| path.lookup(document)) => {
+                Some(self.brought(context, &self.store, value)?)
+            }
+            _ => None,
+        };
         let Some(time) = self.source_time(context, brought, |path| path.lookup(document))? else {
             return Ok(Verdict::Forward);
         };
