@@ -62,6 +62,8 @@ struct Touches<'u> {
     paths: Vec<Touched<'u>>,
     /// The stamps that it sets itself.
     stamps: Vec<Stamp<'u>>,
+    /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
+    idle: Vec<&'u [u8]>,
 }
 
 /// What the operators of an update do, path by path.
@@ -338,6 +340,7 @@ impl Timestamps {
             Err(verdict) => return Ok(verdict),
         };
         let writes = Writes::new(changes.writes)?;
+        touches.check_idle()?;
         if !on_insert.is_empty() && pinned.id {
             changes.obstacle.get_or_insert_with(|| {
                 Rejection::new(
@@ -371,10 +374,10 @@ impl Timestamps {
         context: &Context<'_>,
     ) -> Result<Touches<'u>, Rejection> {
         let mut resets = false;
-        let mut touches = Touches { paths: Vec::with_capacity(8), stamps: Vec::new() };
+        let mut touches = Touches { paths: Vec::with_capacity(8), stamps: Vec::new(), idle: Vec::new() };
         for (operator, path, value) in touched(operators) {
-            // Without an upsert it changes nothing.
             if operator == b"$setOnInsert" && !update.upsert {
+                touches.idle.push(path);
                 continue;
             }
             let guarded = match self.reach(path) {
@@ -476,8 +479,12 @@ impl Timestamps {
         }
         self.pinned(update, |_| true)?;
         // It may have been read with the stamp, so the source comes first.
-        let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
-        let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
+        let brought = match document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null) {
+            Some(value) if !self.tells_time(context, |path| path.lookup(document)) => {
+                Some(self.brought(context, &self.store, value)?)
+            }
+            _ => None,
+        };
         let Some(time) = self.source_time(context, brought, |path| path.lookup(document))? else {
             return Ok(Verdict::Forward);
         };
@@ -518,6 +525,26 @@ fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
 /// A pipeline that stands for what the client wrote.
 fn pipeline_of<'a>(stage: CowDocument<'a>, meaning: &Modification<'a>) -> Modification<'a> {
     Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: meaning.clone() }))
+}
+
+impl Touches<'_> {
+    /// The server refuses a path that two operators name, whatever they do.
+    fn check_idle(&self) -> Result<(), Rejection> {
+        let overlaps = |one: &[u8], other: &[u8]| {
+            let is_around = |outer: &[u8], inner: &[u8]| {
+                inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+            };
+            is_around(one, other) || is_around(other, one)
+        };
+        let named_twice = self.idle.iter().find(|idle| self.paths.iter().any(|touched| overlaps(touched.path, idle)));
+        match named_twice {
+            None => Ok(()),
+            Some(path) => Err(Rejection::new(
+                format!("it writes '{}' twice, or writes a field inside it too", String::from_utf8_lossy(path)),
+                "Write each path once.",
+            )),
+        }
+    }
 }
 
 /// What `$set` writes at `path`, by its own name or inside a field around it.

@@ -95,20 +95,30 @@ fn timestamps_reject_what_is_no_register_write() {
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1, "t": 5}}}, "is of type int");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$inc": {"a": 1}}}, "depends on the order");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "a.b": 1}}}, "overlaps the guarded field 'a'");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "where the stamps are kept");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "writes no guarded field");
+    check_rejected(
+        ALL,
+        doc! {"q": {}, "u": {"$set": {"t": t}, "$max": {"last_modified.t": t}}},
+        "where the stamps are",
+    );
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$unset": {"t": ""}}}, "twice");
     check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "stamps are kept per field");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}}, "arrayFilters": [{"x": 1}]}, "arrayFilters");
+    let filtered = doc! {"q": {}, "u": {"$set": {"t": t}}, "arrayFilters": [{"x": 1}], "multi": true};
+    check_rejected(ALL, filtered, "arrayFilters");
     check_unchanged(ALL, doc! {"q": {}, "u": {"$unset": {"last_modified": ""}}});
     const LISTED: &str = "timestamps: { source: t, fields: [s.a, b] }";
     check_unchanged(LISTED, doc! {"q": {}, "u": {"$push": {"log": 1}}});
     check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "s": {}}}}, "overlaps");
-    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "l.0": 1}}}, "numeric part");
-    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t}, "$push": {"log": 1}}}, "cannot be combined");
+    check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, "l.0": 1}}, "multi": true}, "numeric part");
+    check_rejected(
+        LISTED,
+        doc! {"q": {}, "u": {"$set": {"t": t}, "$push": {"log": 1}}, "multi": true},
+        "cannot be combined",
+    );
     // Written as a pipeline each part nests several levels; a client must not have docward nest without end.
     for parts in [26, 200_000] {
         let deep = vec!["x"; parts].join(".");
-        check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, deep: 1}}}, "more than 25 parts");
+        check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, deep: 1}}, "multi": true}, "more than 25 parts");
     }
 }
 

@@ -15,15 +15,8 @@ impl Timestamps {
         brought: Option<Time>,
         of_write: impl FnOnce(&Path) -> Lookup<'v>,
     ) -> Result<Option<Time>, Rejection> {
-        let found = match &self.source {
-            Source::Clock => return Ok(Some(self.stamp_type.clock(context.now))),
-            Source::Field(path) => of_write(path),
-            Source::Comment(path) => {
-                let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                path.lookup(comment)
-            }
-        };
-        match (found, self.missing) {
+        match (self.source_value(context, of_write), self.missing) {
+            _ if matches!(self.source, Source::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
             (Lookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
             _ if brought.is_some() => Ok(brought),
             (_, Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
@@ -32,6 +25,22 @@ impl Timestamps {
                 format!("it writes guarded fields without its source time, {}", self.source_place()),
                 format!("Send {} along, as {}.", self.source_place(), self.stamp_type.wanted()),
             )),
+        }
+    }
+
+    /// Whether the source says when the write happened.
+    pub(super) fn tells_time<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> bool {
+        matches!(self.source, Source::Clock) || matches!(self.source_value(context, of_write), Lookup::Found(_))
+    }
+
+    fn source_value<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> Lookup<'v> {
+        match &self.source {
+            Source::Clock => Lookup::Missing,
+            Source::Field(path) => of_write(path),
+            Source::Comment(path) => {
+                let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                path.lookup(comment)
+            }
         }
     }
 
