@@ -187,7 +187,7 @@ async fn stamps_can_be_unset_but_not_forged() {
 async fn operators_that_are_no_register_writes() {
     let views = views().await;
     let statements = [
-        doc! { "q": { "_id": 1 }, "u": [{ "$set": { "a": 1 } }] },
+        doc! { "q": { "_id": 1 }, "u": [{ "$set": { "a": { "$add": [1, 0] } } }] },
         doc! { "q": { "_id": 1 }, "u": { "$push": { "a": 1 }, "$set": { "at": time(1) } } },
         doc! { "q": { "_id": 1 }, "u": { "$addToSet": { "a": 1 }, "$set": { "at": time(1) } } },
         doc! { "q": { "_id": 1 }, "u": { "$max": { "n.b": 1 }, "$set": { "at": time(1) } } },
