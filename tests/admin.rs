@@ -35,6 +35,8 @@ fn replace(docward: &Docward) -> Document {
     let mut client = Client::connect(&docward.address());
     let hello = doc! { "hello": 1, "client": { "application": { "name": "shop\n\u{1b}[31m" }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "x" } } };
     assert_eq!(client.command("admin", hello).get_f64("ok").ok(), Some(1.0));
+    let stored = doc! { "q": { "_id": "secret" }, "u": { "$set": { "there": true } }, "upsert": true };
+    Mongod::shared().command("shop", doc! { "update": "orders", "updates": [stored] });
     let update = doc! { "update": "orders", "updates": [{ "q": { "_id": "secret" }, "u": { "status": "secret" } }] };
     client.command("shop", update)
 }
@@ -185,7 +187,8 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
             unreachable!()
         });
         while !listening.is_finished() {
-            let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
+            let pipeline = vec![doc! { "$replaceWith": { "a": 1 } }];
+            let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": pipeline }] };
             assert!(client.command("shop", update).contains_key("writeErrors"));
             sent += 1;
         }

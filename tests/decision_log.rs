@@ -27,6 +27,8 @@ fn provoke(docward: &Docward, name: &str) {
     let hello =
         doc! { "hello": 1, "client": { "application": { "name": name }, "driver": driver, "os": { "type": "x" } } };
     client.command("admin", hello);
+    let stored = doc! { "q": { "_id": "secret-id" }, "u": { "$set": { "there": true } }, "upsert": true };
+    Mongod::shared().command("logged", doc! { "update": "orders", "updates": [stored] });
     let update =
         doc! { "update": "orders", "updates": [{ "q": { "_id": "secret-id" }, "u": { name: "secret-value" } }] };
     assert!(client.command("logged", update).contains_key("writeErrors"));

@@ -51,8 +51,9 @@ fn hello(app: &str) -> Document {
     doc! { "hello": 1, "client": { "application": { "name": app }, "driver": driver, "os": { "type": "x" } } }
 }
 
+/// Rejected whatever is stored.
 fn rejected_replacement() -> Document {
-    doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] }
+    doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] }
 }
 
 #[test]

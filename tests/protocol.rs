@@ -397,7 +397,7 @@ fn a_batch_of_nothing_but_rejections_gets_a_reply_that_drivers_take() {
     const STATEMENTS: i32 = 40_000; // whose texts would fill more than one document
     let mut setting = Setting::new();
     let update = setting.message(doc! { "update": "orders", "ordered": false });
-    let updates = (0..STATEMENTS).map(|id| doc! { "q": { "_id": id }, "u": {} }).collect();
+    let updates = (0..STATEMENTS).map(|id| doc! { "q": { "_id": id }, "u": [{ "$replaceWith": {} }] }).collect();
     let frame = {
         setting.through.send(&update.sequence("updates", updates));
         setting.through.receive()

@@ -23,6 +23,8 @@ const BAD: &str = "version: 1\nrules:\n  - { name: new, namespace: '*.orders', r
 
 /// Whether a blind replacement is rejected, and by which rule.
 fn rejected_by(docward: &Docward) -> Option<String> {
+    let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
+    Mongod::shared().command("reloaded", doc! { "update": "orders", "updates": [stored] });
     let replace = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
     let reply = Client::connect(&docward.address()).command("reloaded", replace);
     let error = reply.get_array("writeErrors").ok()?[0].as_document().unwrap();

@@ -92,6 +92,8 @@ fn messages_become_spans_of_their_applications_traces() {
         find("plain", comment);
     }
     find("orders", doc! { "traceparent": parent(false) }.into());
+    let stored = doc! { "q": { "_id": "secret" }, "u": { "$set": { "there": true } }, "upsert": true };
+    Mongod::shared().command("traced", doc! { "update": "orders", "updates": [stored] });
     let mut replace = |comment: Option<Bson>| {
         let mut update = doc! { "update": "orders", "updates": [{ "q": { "_id": "secret" }, "u": { "a": "secret" } }] };
         update.extend(comment.map(|comment| ("comment".to_owned(), comment)));
@@ -144,7 +146,7 @@ fn without_a_collector_spans_are_lost_and_counted_and_nobody_waits() {
         let line = page.lines().find(|line| line.starts_with(r#"docward_spans_total{outcome="failed"}"#)).unwrap();
         line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
     };
-    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
+    let update = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] };
     for _ in 0..3 {
         assert!(client.command("traced", update.clone()).contains_key("writeErrors"));
     }

@@ -98,6 +98,9 @@ pub(super) fn need(need: &Need, outcome: &Outcome, database: &str) -> String {
             let guess = if matches!(outcome, Outcome::Undecided) { "" } else { ", taken for none" };
             format!("stored documents are looked at first{guess}: {}", render(question.as_document(), database))
         }
+        Need::Match(question) => {
+            format!("it is rejected only if this finds a document: {}", render(question.as_document(), database))
+        }
     }
 }
 

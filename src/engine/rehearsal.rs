@@ -52,8 +52,10 @@ pub enum Need {
     /// The largest number there is: taken for none.
     Maximum(Maximum),
     /// What this find finds, on the client's connection: taken for nothing, unless the outcome is
-    /// [`Outcome::Undecided`]. For a statement that may only insert: taken for a document.
+    /// [`Outcome::Undecided`].
     Documents(CowDocument<'static>),
+    /// What this find finds for a statement whose own filter must match nothing: taken for a document.
+    Match(CowDocument<'static>),
 }
 
 /// More steps than any plan with made-up answers takes for the largest batch.
@@ -188,7 +190,7 @@ impl Rehearsing<'_> {
     /// The reply to a look at what a statement's own filter matches.
     fn found(&mut self, message: &[u8]) -> Vec<u8> {
         if let Some(sent) = command_of_frame(message) {
-            self.needs.push(Need::Documents(question(sent.as_document())));
+            self.needs.push(Need::Match(question(sent.as_document())));
         }
         reply(|w| {
             w.nested("cursor", |w| {

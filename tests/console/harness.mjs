@@ -78,8 +78,11 @@ export async function rejected(promise) {
 
 /** An application of this name tries to replace an order as a whole, which the rule `whole` rejects. */
 export function replaceOrder(uri, appName, order) {
-  const orders = (client) => client.db("shop").collection("orders");
-  return asApp(uri, appName, (client) => rejected(orders(client).replaceOne({ _id: 7 }, order)));
+  return asApp(uri, appName, async (client) => {
+    const orders = client.db("shop").collection("orders");
+    await orders.updateOne({ _id: 7 }, { $set: { stored: true } }, { upsert: true });
+    await rejected(orders.replaceOne({ _id: 7 }, order));
+  });
 }
 
 /** Types a command into the playground and has it explained. */

@@ -317,9 +317,10 @@ impl Generator {
                 doc! { "keep": 9 },
             ]),
         };
-        // A pipeline that does what must not be done.
+        // A pipeline that does what must not be done, and computes: constants would be read as operators.
         if self.chance(8) {
-            let lawless = doc! { "$set": { "n": -3, "a": -3, "at": time(0), "done_by": 99, "path": ",x," } };
+            let lawless =
+                doc! { "$set": { "n": { "$add": [-3, 0] }, "a": -3, "at": time(0), "done_by": 99, "path": ",x," } };
             let stages = [
                 lawless,
                 doc! { "$replaceWith": { "_id": "$_id", "n": 99, "b": 1, "done_by": 99, "path": 5, "at": 1 } },

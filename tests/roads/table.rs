@@ -129,7 +129,7 @@ impl Goal {
         let list = || vec![self.statement()];
         let update = || self.message(doc! { "update": c });
         let modify = |name: &str| self.command(name, c, doc! { "query": { "_id": 1 }, "update": self.update.clone() });
-        let pipeline = vec![doc! { "$set": { "a": 77, "n": -5, "path": "," } }];
+        let pipeline = vec![doc! { "$replaceWith": { "_id": "$_id", "a": 77, "n": -5, "path": "," } }];
         let session = || doc! { "lsid": { "id": fresh_uuid() }, "txnNumber": 1_i64 };
         let with = |mut body: Document, fields: Document| {
             body.extend(fields);

@@ -94,7 +94,7 @@ fn what_was_guessed_is_told() {
             Need::Users => "users".to_owned(),
             Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
             Need::Maximum(maximum) => format!("the largest {}", maximum.field),
-            Need::Documents(find) => render(find.as_document(), "d"),
+            Need::Documents(find) | Need::Match(find) => render(find.as_document(), "d"),
         };
         needs.iter().map(name).collect::<Vec<_>>().join(", ")
     };
