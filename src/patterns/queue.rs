@@ -15,7 +15,7 @@ mod lock;
 use std::time::Duration;
 
 use super::number::Bound;
-use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path};
+use super::{Concern, Context, Judge, Phase, Rejection, Unmatched, Verdict, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
@@ -64,6 +64,35 @@ impl Judge for Queue {
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        match self.verdict_on(&statement.operation, 0)? {
+            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
+            Verdict::Rewrite(_) => Err(Rejection::new(
+                "a job would be locked, or inserted, without its lease",
+                "Send it in a statement of its own.",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn checked_fields(&self) -> Vec<&str> {
+        vec![self.locked.as_str()]
+    }
+
+    /// A save that keeps the lock found its job free.
+    fn unmatched(&self, _: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+        match self.locked.lookup(stored) {
+            Lookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
+            _ => Unmatched::Reject(Rejection::new(
+                format!(
+                    "it locks a free job without counting '{}' up: another worker could do the same",
+                    self.attempts
+                ),
+                format!("Claim it with updateOne and $set: {{{}: true}}.", self.locked),
+            )),
+        }
     }
 }
 
@@ -188,6 +217,9 @@ impl Queue {
         {
             return if update.upsert { self.enqueue(operation, update, now) } else { Ok(Verdict::Forward) };
         }
+        if let (Modification::Replacement(document), true) = (meaning, update.upsert) {
+            return self.first_save(update, document.as_document(), now);
+        }
         match (self.lock(operation)?, self.attempt(operation, filter)) {
             (Lock::Unclear(written), _) => Ok(Verdict::unguardable(
                 format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
@@ -233,6 +265,19 @@ impl Queue {
             (Change::Set(value), Some(token)) if is_ahead(value, token, 1) => Attempt::Next,
             _ => Attempt::Other,
         }
+    }
+
+    /// A replacement that may insert: the first save of a new job, if it is new.
+    fn first_save<'a>(&self, update: &Update<'a>, document: Document<'_>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        let mut operation = Operation::Update(update.clone());
+        if let (Operation::Update(update), Some(filled)) = (&mut operation, self.filled(document, now)?) {
+            update.modification = Modification::Replacement(filled);
+        }
+        let stored = Rejection::new(
+            "it replaces a stored job, and would insert it anew if it were gone",
+            format!("Use updateOne, or replaceOne without upsert, with the job's '{}' in the filter.", self.attempts),
+        );
+        Ok(Verdict::OnlyNew(operation, stored))
     }
 
     fn changes_attempts(&self, update: &Update<'_>) -> Rejection {

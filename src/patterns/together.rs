@@ -38,6 +38,10 @@ impl Judge for Together {
             operation => self.check(operation).map_or_else(Verdict::Reject, |()| Verdict::Forward),
         }
     }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        self.check(&statement.operation)
+    }
 }
 
 /// A field by its place in the rule, and the rest of its path below some value.

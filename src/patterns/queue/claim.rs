@@ -1,7 +1,7 @@
 //! Statements that lock a job: claims, and saves of a job by the worker that holds it.
 
 use super::super::number::Bound;
-use super::super::{Rejection, Verdict};
+use super::super::{Rejection, Rewrite, Verdict};
 use super::{Attempt, Queue, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
@@ -163,7 +163,8 @@ impl Queue {
         }
         let mut conditions = update.conditions.clone();
         conditions.push(taken);
-        Ok(Verdict::rewrite(Operation::Update(Update { conditions, ..update.clone() })))
+        let operation = Operation::Update(Update { conditions, ..update.clone() });
+        Ok(Verdict::Rewrite(Rewrite { operation, checks_match: true }))
     }
 }
 
