@@ -1,13 +1,12 @@
 //! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
 
 use super::lookup::{Counter, Found, Lease, Maximum, Start};
-use crate::command::{Command, Namespace, Reply};
+use crate::command::{Command, Namespace, Reply, code};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
 use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
 /// The server's DuplicateKey.
-const DUPLICATE_KEY: i64 = 11000;
 
 /// The lease that `count` statements on `namespace` need.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize) -> Option<Lease> {
@@ -50,7 +49,7 @@ pub(super) fn is_taken(rule: &Rule, error: Document<'_>) -> bool {
 }
 
 pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
-    error.get("code").and_then(Value::as_integer) == Some(DUPLICATE_KEY)
+    error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY))
 }
 
 /// A find for the maximum, inside the client's transaction.

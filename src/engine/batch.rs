@@ -205,6 +205,7 @@ impl<'f> BatchJob<'f> {
             self.stop_if_full();
         }
         if self.stopped || self.runs.as_ref().is_none_or(VecDeque::is_empty) {
+            self.explain_errors(observations);
             return self.conclude();
         }
         if let Some(rule) = self.missing_maximum() {
@@ -248,7 +249,9 @@ impl<'f> BatchJob<'f> {
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
-        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.procedure.is_none();
+        let plain = |judged: &Judged<'_, '_>| {
+            judged.refused.is_none() && judged.procedure.is_none() && judged.explained_by.is_none()
+        };
         let alone = |index| {
             self.checks_match(index)
                 || self.is_conditional_upsert(index)
@@ -373,6 +376,12 @@ impl<'f> BatchJob<'f> {
             && self.retry_of(&run, &[(0, error)]).is_some()
         {
             self.repeat(run.statements, run.attempts + 1);
+            return Flow::Continue(());
+        }
+        if let Some(error) = error
+            && self.is_explained(error)
+        {
+            self.tally.add_error(error);
             return Flow::Continue(());
         }
         Flow::Break(match self.look(&run, reply, error, frame) {

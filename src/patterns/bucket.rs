@@ -11,10 +11,10 @@
 use super::filter::narrowed;
 use super::number::Bound;
 use super::{
-    Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content, read_path,
-    read_required_path,
+    Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    concern_for_content, read_path, read_required_path,
 };
-use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{Held, Inserted, Touch, inserted, pinned_roots, pins_agree, touch, touched};
 use crate::rules::{Code, MapReader};
@@ -66,8 +66,41 @@ impl Judge for Bucket {
         }
     }
 
+    fn explains_errors(&self) -> bool {
+        true
+    }
+
+    /// A unique index on an owner's fields allows one bucket.
+    fn explain(&self, error: Document<'_>) -> Option<Rejection> {
+        let keys = error.get("keyPattern").and_then(Value::as_document)?;
+        let is_duplicate = error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY));
+        if !is_duplicate || keys.get("_id").is_some() {
+            return None;
+        }
+        let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();
+        let name = text.split(" index: ").nth(1).and_then(|rest| rest.split(" dup key").next()).unwrap_or("?");
+        let fields: Vec<_> = keys.elements().map(|key| format!("'{}'", String::from_utf8_lossy(key.key))).collect();
+        Some(Rejection::new(
+            format!(
+                "no bucket has room, and the unique index '{name}' on {} does not allow another one",
+                fields.join(", ")
+            ),
+            format!("Ask for an index '{name}' that is not unique: one owner has many buckets."),
+        ))
+    }
+
+    /// The filters' fields by which buckets are found may have many.
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        let field = self.opened.as_ref().map_or_else(String::new, |opened| opened.as_str().to_owned());
+        let without = "a second bucket of one owner cannot be opened";
+        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
+    }
+
     /// A push that can open no bucket found only full ones.
-    fn unmatched(&self, _: &Statement<'_>, _: Document<'_>) -> Unmatched {
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        if stored.is_none() {
+            return Unmatched::Nothing;
+        }
         Unmatched::Reject(Rejection::new(
             "no bucket that its filter matches has room, and of such a filter no new one can be opened",
             "Pick buckets by equality on their owner's fields; any with room will do.",
@@ -259,7 +292,12 @@ impl Bucket {
         let opening = with_operators(update, counted.clone(), true);
         let image =
             inserted(&opening).filter(|_| pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators));
-        let seeds = update.upsert || filter.is_empty() || pinned_roots(filter).next().is_some();
+        let is_known = |root: &[u8]| {
+            let root = std::str::from_utf8(root).ok().and_then(Path::parse);
+            root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != Held::Unknown))
+        };
+        let pins = || pinned_roots(filter);
+        let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
             // The server says itself why it cannot insert what the client asks for.
             None if update.upsert => Ok(self.into_any(update, counted, pushed)),

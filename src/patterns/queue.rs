@@ -82,7 +82,8 @@ impl Judge for Queue {
     }
 
     /// A save that keeps the lock found its job free.
-    fn unmatched(&self, _: &Statement<'_>, stored: Document<'_>) -> Unmatched {
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let Some(stored) = stored else { return Unmatched::Nothing };
         match self.locked.lookup(stored) {
             Lookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
             _ => Unmatched::Reject(Rejection::new(

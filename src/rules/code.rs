@@ -97,6 +97,8 @@ codes! {
     MissingUniqueIndex = "R0031",
     /// A field that a rule searches by has no index.
     MissingIndex = "R0032",
+    /// A unique index keeps documents apart that a rule makes many of.
+    UnwantedUniqueIndex = "R0033",
 }
 
 #[cfg(test)]
