@@ -69,6 +69,12 @@ fn what_a_deployment_lacks_is_warned_of() {
             "namespace: DB.invoices, sequence: { field: no, strategy: optimistic }",
             &["R0031 `r` needs a unique index on `no`, and DB.invoices has none: numbers ARE ISSUED TWICE"],
         ),
+        ("namespace: DB.invoices, bucket: { array: a, count: n, limit: 5 }", &[]),
+        ("namespace: DB.orders, bucket: { array: a, count: n, limit: 5, opened: no }", &[]),
+        (
+            "namespace: DB.orders, bucket: { array: a, count: n, limit: 5, opened: time }",
+            &["R0034 `r`: DB.orders has the unique index `i"],
+        ),
         ("namespace: DB.nodes, tree: {}", &[]),
         ("namespace: DB.plain, tree: {}", &["R0032 `r` needs an index on `path`, and DB.plain has none: every move"]),
         ("namespace: DB.orders, copies: [{ into: DB.cards, key: by, fields: { a: b } }]", &[]),

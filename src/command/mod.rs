@@ -43,6 +43,8 @@ pub mod code {
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
     /// A rule's rejection.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// Two documents with one value of a unique index.
+    pub const DUPLICATE_KEY: i32 = 11000;
     /// A bulkWrite whose results fill its reply, as servers since 8.0 end it.
     pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
     /// A write that was done, whose answer is not known any more.

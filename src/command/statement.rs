@@ -361,6 +361,14 @@ impl Statement<'_> {
 }
 
 impl Modification<'_> {
+    /// What a pipeline of docward's own was made of; anything else is what it says.
+    pub fn meaning(&self) -> &Self {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.meaning.meaning(),
+            other => other,
+        }
+    }
+
     fn is_rewritten(&self) -> bool {
         match self {
             Self::Replacement(document) | Self::Operators(document) => document.is_rewritten(),

@@ -241,6 +241,10 @@ impl OwnedValue {
         Self::fixed(Kind::Double, &number.to_le_bytes())
     }
 
+    pub fn boolean(truth: bool) -> Self {
+        Self::fixed(Kind::Boolean, &[u8::from(truth)])
+    }
+
     pub fn null() -> Self {
         Self::fixed(Kind::Null, &[])
     }

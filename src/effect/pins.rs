@@ -35,6 +35,19 @@ pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
     pins(filter).into_iter().map(|pin| pin.path.split(|byte| *byte == b'.').next().unwrap_or(pin.path))
 }
 
+/// Whether the server can make a document of the filter's equalities: it refuses two on one path, or one inside another
+/// (54, NotSingleValueField; seen on 6.0 also where both are the same).
+pub fn pins_agree(filter: Document<'_>) -> bool {
+    let pins = pins(filter);
+    let meets = |one: &[u8], other: &[u8]| {
+        other.strip_prefix(one).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
+    };
+    pins.iter().enumerate().all(|(index, pin)| {
+        let others = pins.iter().take(index);
+        others.clone().all(|other| !meets(pin.path, other.path) && !meets(other.path, pin.path))
+    })
+}
+
 /// The value that every document which the filter matches holds in `field`, by an equality of any form:
 /// `{f: v}`, `$eq`, `$in` or `$all` of one value, also inside `$and`, an `$or` of one branch, or a document around it.
 pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {

@@ -1,13 +1,12 @@
 //! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
 
 use super::lookup::{Counter, Found, Lease, Maximum, Start};
-use crate::command::{Command, Namespace, Reply};
+use crate::command::{Command, Namespace, Reply, code};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
 use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
 /// The server's DuplicateKey.
-const DUPLICATE_KEY: i64 = 11000;
 
 /// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
@@ -56,7 +55,7 @@ pub(super) fn taken_number(rule: &Rule, error: Document<'_>) -> Option<i64> {
 }
 
 pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
-    error.get("code").and_then(Value::as_integer) == Some(DUPLICATE_KEY)
+    error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY))
 }
 
 /// The conditions of documents that a sequence continues behind. Comparison keeps to numbers, where sorting alone would

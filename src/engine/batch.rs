@@ -229,6 +229,7 @@ impl<'f> BatchJob<'f> {
             self.stop_if_full();
         }
         if self.stopped || self.runs.as_ref().is_none_or(VecDeque::is_empty) {
+            self.explain_errors(observations);
             return self.conclude();
         }
         if let Some(rule) = self.missing_maximum() {
@@ -273,7 +274,9 @@ impl<'f> BatchJob<'f> {
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
-        let plain = |judged: &Judged<'_, '_>| judged.refused.is_none() && judged.procedures.is_empty();
+        let plain = |judged: &Judged<'_, '_>| {
+            judged.refused.is_none() && judged.procedures.is_empty() && judged.explained_by.is_none()
+        };
         let alone = |index| {
             self.checks_match(index)
                 || self.is_conditional_upsert(index)
@@ -404,6 +407,12 @@ impl<'f> BatchJob<'f> {
         }
         if error.is_some_and(|error| run.stage == Stage::Update && conflicts::has_inserted(error)) {
             self.go_on(Run { stage: Stage::Insert, ..run });
+            return Flow::Continue(());
+        }
+        if let Some(error) = error
+            && self.is_explained(error)
+        {
+            self.tally.add_error(error);
             return Flow::Continue(());
         }
         Flow::Break(match self.look(&run, reply, error, frame) {

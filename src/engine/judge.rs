@@ -23,6 +23,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) changed_by: Option<&'r Rule>,
     /// The rules that decide what it means when it matches nothing.
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
+    /// The rule that explains the server's errors, because it may have caused them.
+    pub(super) explained_by: Option<&'r Rule>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
     /// Set when it is rejected if it matches no document.
@@ -137,6 +139,7 @@ fn judge_statement<'r, 'a>(
         refused: None,
         changed_by: None,
         unmatched: SmallVec::new(),
+        explained_by: None,
         only_new: None,
         only_stored: None,
         sequences: SmallVec::new(),
@@ -203,6 +206,9 @@ impl<'r, 'a> Judged<'r, 'a> {
             Verdict::Rewrite(Rewrite { operation, checks_match }) => {
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
+                if rule.pattern.explains_errors() {
+                    self.explained_by = Some(rule);
+                }
                 if checks_match && !self.unmatched.iter().any(|known| known.id == rule.id) {
                     self.unmatched.push(rule);
                 }

@@ -78,6 +78,21 @@ impl Tally {
         }
     }
 
+    /// The server's error for a statement.
+    pub(super) fn error(&self, index: usize) -> Option<Document<'_>> {
+        self.errors.iter().find(|(known, _)| *known == index).map(|(_, error)| error.as_document())
+    }
+
+    /// Leaves the server's error for a statement out.
+    pub(super) fn forget_error(&mut self, index: usize) {
+        self.errors.retain(|(known, _)| *known != index);
+    }
+
+    /// Adds the error that a findAndModify failed with.
+    pub(super) fn add_error(&mut self, error: Document<'_>) {
+        self.errors.push((0, without_index(error)));
+    }
+
     /// Keeps what a reply says about the server.
     pub(super) fn note_reply(&mut self, reply: &Reply<'_>) {
         let about_server = |key: &[u8]| {

@@ -8,11 +8,15 @@
 //! after: `updateOne({owner: "joe", count: {$lte: 99}}, {$push: {messages: M}, $inc: {count: 1},
 //! $setOnInsert: {time: NOW}}, {upsert: true})`
 
-use super::filter::{narrowed, remade};
-use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path, read_required_path};
-use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::document::{CowDocument, Document, Lookup, OwnedValue, Path, Value, edit};
-use crate::effect::{Touch, equality, touch, touched};
+use super::filter::narrowed;
+use super::number::Bound;
+use super::{
+    Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    concern_for_content, read_path, read_required_path,
+};
+use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::effect::{Held, Inserted, Touch, inserted, pinned_roots, pins_agree, touch, touched};
 use crate::rules::{Code, MapReader};
 
 /// Settings of the pattern.
@@ -48,23 +52,59 @@ impl Judge for Bucket {
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        let judged = match &statement.operation {
-            Operation::Delete(_) => Ok(Verdict::Forward),
-            Operation::Insert(insert) => self.document(insert.document.as_document(), context).map(|document| {
-                document.map_or(Verdict::Forward, |document| Verdict::rewrite(Operation::Insert(Insert { document })))
-            }),
-            Operation::Update(update) => match &update.modification {
-                Modification::Replacement(document) => self.document(document.as_document(), context).map(|document| {
-                    document.map_or(Verdict::Forward, |document| {
-                        let modification = Modification::Replacement(document);
-                        Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert))
-                    })
-                }),
-                Modification::Operators(operators) => self.update(update, operators.as_document(), context),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
-            },
-        };
-        judged.unwrap_or_else(Verdict::Reject)
+        self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        match self.verdict_on(&statement.operation, 0)? {
+            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
+            Verdict::Rewrite(_) => Err(Rejection::new(
+                format!("'{}' and '{}' could come apart", self.array, self.count),
+                "Send the push in a statement of its own.",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn explains_errors(&self) -> bool {
+        true
+    }
+
+    /// A unique index on an owner's fields allows one bucket.
+    fn explain(&self, error: Document<'_>) -> Option<Rejection> {
+        let keys = error.get("keyPattern").and_then(Value::as_document)?;
+        let is_duplicate = error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY));
+        if !is_duplicate || keys.get("_id").is_some() {
+            return None;
+        }
+        let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();
+        let name = text.split(" index: ").nth(1).and_then(|rest| rest.split(" dup key").next()).unwrap_or("?");
+        let fields: Vec<_> = keys.elements().map(|key| format!("'{}'", String::from_utf8_lossy(key.key))).collect();
+        Some(Rejection::new(
+            format!(
+                "no bucket has room, and the unique index '{name}' on {} does not allow another one",
+                fields.join(", ")
+            ),
+            format!("Ask for an index '{name}' that is not unique: one owner has many buckets."),
+        ))
+    }
+
+    /// The filters' fields by which buckets are found may have many.
+    fn needed_indexes(&self) -> Vec<NeededIndex> {
+        let field = self.opened.as_ref().map_or_else(String::new, |opened| opened.as_str().to_owned());
+        let without = "a second bucket of one owner cannot be opened";
+        vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
+    }
+
+    /// A push that can open no bucket found only full ones.
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        if stored.is_none() {
+            return Unmatched::Nothing;
+        }
+        Unmatched::Reject(Rejection::new(
+            "no bucket that its filter matches has room, and of such a filter no new one can be opened",
+            "Pick buckets by equality on their owner's fields; any with room will do.",
+        ))
     }
 }
 
@@ -88,12 +128,31 @@ impl Bucket {
         Some(Self { array, count, limit, opened })
     }
 
+    /// The verdict; `Forward` for what it has rewritten itself.
+    fn verdict_on<'a>(&self, operation: &Operation<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        match operation {
+            Operation::Delete(_) => Ok(Verdict::Forward),
+            Operation::Insert(insert) => {
+                let document = self.document(insert.document.as_document(), now)?;
+                let rewritten = |document| Verdict::rewrite(Operation::Insert(Insert { document }));
+                Ok(document.map_or(Verdict::Forward, rewritten))
+            }
+            Operation::Update(update) => match update.modification.meaning() {
+                Modification::Replacement(document) => {
+                    let document = self.document(document.as_document(), now)?;
+                    Ok(document.map_or(Verdict::Forward, |document| {
+                        let modification = Modification::Replacement(document);
+                        Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
+                    }))
+                }
+                Modification::Operators(operators) => self.update(operation, update, operators.as_document(), now),
+                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
+            },
+        }
+    }
+
     /// A bucket as a whole: the array within the limit, the count true. `None` when it is so already.
-    fn document<'a>(
-        &self,
-        document: Document<'_>,
-        context: &Context<'_>,
-    ) -> Result<Option<CowDocument<'a>>, Rejection> {
+    fn document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let length = match self.array.lookup(document) {
             Lookup::Missing => 0,
             Lookup::Found(value) => value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
@@ -102,16 +161,16 @@ impl Bucket {
                     format!("Send '{}' as an array.", self.array),
                 )
             })?,
-            Lookup::Blocked(kind) => {
-                let reason =
-                    format!("there is no room for '{}': a field on the way is of type {}", self.array, kind.name());
-                return Err(Rejection::new(reason, "Leave the field out, or make it an object."));
-            }
+            Lookup::Blocked(kind) => return Err(no_room(&self.array, kind)),
         };
         if length > self.limit {
             return Err(self.too_many(length));
         }
-        let counted = matches!(self.count.lookup(document), Lookup::Found(value) if value.as_integer() == Some(length));
+        let counted = match self.count.lookup(document) {
+            Lookup::Found(value) => value.as_integer() == Some(length),
+            Lookup::Missing => false,
+            Lookup::Blocked(kind) => return Err(no_room(&self.count, kind)),
+        };
         let opened = self.opened.as_ref().filter(|opened| opened.lookup(document) == Lookup::Missing);
         if counted && opened.is_none() {
             return Ok(None);
@@ -119,26 +178,30 @@ impl Bucket {
         let mut bytes = edit::set(document, &self.count, OwnedValue::integer(length).as_value());
         if let Some(opened) = opened {
             let counted = CowDocument::from_writer(bytes);
-            bytes = edit::set(counted.as_document(), opened, OwnedValue::date(context.now).as_value());
+            bytes = edit::set(counted.as_document(), opened, OwnedValue::date(now).as_value());
         }
         Ok(Some(CowDocument::from_writer(bytes)))
     }
 
     fn update<'a>(
         &self,
+        operation: &Operation<'a>,
         update: &Update<'a>,
         operators: Document<'_>,
-        context: &Context<'_>,
+        now: i64,
     ) -> Result<Verdict<'a>, Rejection> {
         let mut pushed = None;
+        let mut counts = false;
         for (operator, path, value) in touched(operators) {
             match (operator, touch(&self.array, path), touch(&self.count, path)) {
                 (_, Touch::Apart, Touch::Apart) => {}
+                // What an upsert inserts is looked at as a whole.
+                (b"$setOnInsert", ..) => {}
                 (b"$push", Touch::Exact, _) => pushed = Some(pushes(value)?),
                 // The count follows from what is pushed.
-                (b"$inc", _, Touch::Exact) => {}
+                (b"$inc", _, Touch::Exact) => counts = true,
                 // An element changes, the number of elements does not.
-                (b"$set", Touch::Positional, _) if writes_inside_an_element(&self.array, path) => {}
+                (_, Touch::Positional, _) if writes_inside_an_element(&self.array, path) => {}
                 (operator, ..) => {
                     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
                     return Ok(Verdict::unguardable(
@@ -149,17 +212,54 @@ impl Bucket {
             }
         }
         match pushed {
-            Some(pushed) => self.push(update, operators, pushed, context),
-            None if touched(operators).any(|(_, path, _)| touch(&self.count, path) != Touch::Apart) => {
-                Err(Rejection::new(
-                    format!("it changes '{}' without adding anything", self.count),
-                    "Leave the count to docward.",
-                ))
+            Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
+            Some(pushed) => self.push(update, operators, pushed, now),
+            None if counts => Err(Rejection::new(
+                format!("it changes '{}' without adding anything", self.count),
+                "Leave the count to docward.",
+            )),
+            None => self.open_empty(operation, update, operators, now),
+        }
+    }
+
+    /// Nothing is added, so that no room is needed.
+    fn push_nothing<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Verdict<'a> {
+        let counts = touched(operators).any(|(operator, path, value)| {
+            operator == b"$inc" && touch(&self.count, path) != Touch::Apart && value.as_integer() != Some(0)
+        });
+        if !counts {
+            return Verdict::Forward;
+        }
+        let modification = Modification::Operators(self.counted(operators, 0));
+        Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
+    }
+
+    /// What an upsert without a push inserts is an empty bucket, or one with a true count.
+    fn open_empty<'a>(
+        &self,
+        operation: &Operation<'a>,
+        update: &Update<'a>,
+        operators: Document<'_>,
+        now: i64,
+    ) -> Result<Verdict<'a>, Rejection> {
+        let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
+        let length = match image.at(&self.array) {
+            Held::Missing => Some(0),
+            Held::Value(value) => value.as_array().map(|array| array.values().count() as i64),
+            Held::Some(_) | Held::Unknown | Held::Blocked(_) => None,
+        };
+        let length = length.filter(|length| *length <= self.limit);
+        match (length, image.at(&self.count)) {
+            (Some(length), Held::Value(count)) if count.as_integer() == Some(length) => Ok(Verdict::Forward),
+            (Some(length), Held::Missing) => {
+                let count = Some(OwnedValue::integer(length));
+                let modification = Modification::Operators(self.with_new_fields(operators, &image, count, now));
+                Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
-            None if update.upsert => {
-                Err(Rejection::new("as an upsert it could open a bucket without a count", "Open buckets by $push."))
-            }
-            None => Ok(Verdict::Forward),
+            _ => Err(Rejection::new(
+                format!("as an upsert it could open a bucket whose '{}' is not true", self.count),
+                "Open buckets by $push.",
+            )),
         }
     }
 
@@ -168,48 +268,161 @@ impl Bucket {
         update: &Update<'a>,
         operators: Document<'_>,
         pushed: i64,
-        context: &Context<'_>,
+        now: i64,
     ) -> Result<Verdict<'a>, Rejection> {
-        let filter = update.filter.as_document();
         if pushed > self.limit {
             return Err(self.too_many(pushed));
         }
         if update.multi {
             return Err(Rejection::new("it would push into several buckets at once", "Use updateOne."));
         }
-        if filter.elements().any(|element| element.key == b"_id") || equality(filter, "_id").is_some() {
+        let seed = with_operators(update, Document::EMPTY.into(), true);
+        let seed = inserted(&seed);
+        let filter = update.filter.as_document();
+        let is_id = |key: &[u8]| key == b"_id" || key.starts_with(b"_id.");
+        let pins_id =
+            Path::parse("_id").is_some_and(|id| seed.as_ref().is_some_and(|seed| seed.at(&id) != Held::Missing));
+        if pins_id || filter.elements().any(|element| is_id(element.key)) {
             return Err(Rejection::new(
                 "it picks a bucket by _id, which may be full",
                 "Pick buckets by their owner; any with room will do.",
             ));
         }
-        let room = OwnedValue::integer(self.limit - pushed);
-        let filter = narrowed(filter, self.count.as_str(), |w, field| {
-            w.nested(field, |w| w.value("$lte", room.as_value()));
+        let counted = self.counted(operators, pushed);
+        let opening = with_operators(update, counted.clone(), true);
+        let image =
+            inserted(&opening).filter(|_| pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators));
+        let is_known = |root: &[u8]| {
+            let root = std::str::from_utf8(root).ok().and_then(Path::parse);
+            root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != Held::Unknown))
+        };
+        let pins = || pinned_roots(filter);
+        let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
+        match image {
+            // The server says itself why it cannot insert what the client asks for.
+            None if update.upsert => Ok(self.into_any(update, counted, pushed)),
+            Some(image) if self.is_true(seed.as_ref(), &image, pushed) && seeds => {
+                let operators = self.with_new_fields(counted.as_document(), &image, None, now);
+                Ok(self.into_any(update, operators, pushed))
+            }
+            Some(_) if update.upsert => Err(Rejection::new(
+                format!(
+                    "as an upsert it would open a bucket with the '{}' or '{}' of its filter",
+                    self.count, self.array
+                ),
+                format!("Leave '{}' and '{}' out of the filter.", self.count, self.array),
+            )),
+            _ => Ok(self.into_stored(update, counted, pushed)),
+        }
+    }
+
+    /// Whether the bucket that a push opens has what is pushed, and nothing else.
+    fn is_true(&self, seed: Option<&Inserted<'_>>, image: &Inserted<'_>, pushed: i64) -> bool {
+        let is_empty = seed.is_some_and(|seed| match seed.at(&self.array) {
+            Held::Missing => true,
+            Held::Value(array) => array.as_array().is_some_and(Document::is_empty),
+            Held::Some(_) | Held::Unknown | Held::Blocked(_) => false,
         });
+        is_empty && matches!(image.at(&self.count), Held::Value(count) if count.as_integer() == Some(pushed))
+    }
+
+    /// A push that goes to a bucket with room, or opens one. The condition stands in the filter: a full bucket that the
+    /// client's own filter matches does not keep the server from inserting.
+    fn into_any<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
+        let filter = update.filter.as_document();
+        let has_room = self.demands_room(filter, pushed, 0);
+        if has_room && update.upsert && is_unchanged(update, &operators) {
+            return Verdict::Forward;
+        }
+        let mut operation = with_operators(update, operators, true);
+        if let (Operation::Update(update), false) = (&mut operation, has_room) {
+            update.filter = narrowed(filter, self.count.as_str(), |w, _| self.write_room(w, pushed));
+        }
+        Verdict::rewrite(operation)
+    }
+
+    /// A push that goes to a stored bucket with room, because none can be opened of its filter, and that the client did not
+    /// ask for an upsert.
+    fn into_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
+        let room = CowDocument::build(|w| self.write_room(w, pushed));
+        let is_room = |known: &CowDocument<'_>| known.as_document().as_bytes() == room.as_document().as_bytes();
+        let is_conditional = update.conditions.iter().any(is_room);
+        if is_conditional && is_unchanged(update, &operators) {
+            return Verdict::Forward;
+        }
+        let mut operation = with_operators(update, operators, false);
+        if let (Operation::Update(update), false) = (&mut operation, is_conditional) {
+            update.conditions.push(room);
+        }
+        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+    }
+
+    fn write_room(&self, w: &mut Writer<'_>, pushed: i64) {
+        w.nested(self.count.as_str(), |w| w.integer("$lte", self.limit - pushed));
+    }
+
+    /// Whether the client's own filter leaves room: `{$lt: 100}`, at its top or inside `$and`.
+    fn demands_room(&self, filter: Document<'_>, pushed: i64, depth: usize) -> bool {
+        let is_at_most =
+            |value: Value<'_>, most: i64| Bound::Integer(most).compare(value).is_some_and(std::cmp::Ordering::is_le);
+        let room = self.limit - pushed;
+        filter.elements().any(|element| match element.key {
+            b"$and" if depth < MAX_DEPTH => {
+                let branches = element.value.as_array().unwrap_or(Document::EMPTY);
+                branches.values().filter_map(Value::as_document).any(|one| self.demands_room(one, pushed, depth + 1))
+            }
+            key if key == self.count.as_str().as_bytes() => element.value.as_document().is_some_and(|condition| {
+                condition.get("$lte").is_some_and(|most| is_at_most(most, room))
+                    || condition.get("$lt").is_some_and(|below| is_at_most(below, room + 1))
+            }),
+            _ => false,
+        })
+    }
+
+    /// The operators with the count of what is pushed, in the place of the client's own.
+    fn counted<'a>(&self, operators: Document<'_>, pushed: i64) -> CowDocument<'a> {
         let ours = |path: &[u8]| touch(&self.count, path) != Touch::Apart;
-        let opens = |path: &[u8]| self.opened.as_ref().is_some_and(|opened| touch(opened, path) != Touch::Apart);
-        let client_opens = touched(operators).any(|(_, path, _)| opens(path));
-        let operators = CowDocument::build(|w| {
-            for operator in operators.elements().filter(|o| o.key != b"$inc" && o.key != b"$setOnInsert") {
+        let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        let on_insert = || fields("$setOnInsert").elements().filter(|field| !ours(field.key));
+        CowDocument::build(|w| {
+            for operator in operators.elements().filter(|one| one.key != b"$inc" && one.key != b"$setOnInsert") {
                 w.element(operator);
             }
-            let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
             w.nested("$inc", |w| {
                 fields("$inc").elements().filter(|field| !ours(field.key)).for_each(|field| w.element(field));
                 w.integer(self.count.as_str(), pushed);
             });
-            let opened = self.opened.as_ref().filter(|_| !client_opens);
-            if opened.is_some() || !fields("$setOnInsert").is_empty() {
-                w.nested("$setOnInsert", |w| {
-                    w.elements(fields("$setOnInsert"));
-                    if let Some(opened) = opened {
-                        w.value(opened.as_str(), OwnedValue::date(context.now).as_value());
-                    }
-                });
+            if on_insert().next().is_some() {
+                w.nested("$setOnInsert", |w| on_insert().for_each(|field| w.element(field)));
             }
-        });
-        Ok(Verdict::rewrite(remade(update, filter, Modification::Operators(operators), true)))
+        })
+    }
+
+    /// The operators with what a new bucket lacks: its count, if given, and its time.
+    fn with_new_fields<'a>(
+        &self,
+        operators: Document<'_>,
+        image: &Inserted<'_>,
+        count: Option<OwnedValue>,
+        now: i64,
+    ) -> CowDocument<'a> {
+        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == Held::Missing);
+        let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        CowDocument::build(|w| {
+            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
+            if opened.is_none() && count.is_none() && on_insert.is_empty() {
+                return;
+            }
+            w.nested("$setOnInsert", |w| {
+                w.elements(on_insert);
+                if let Some(count) = &count {
+                    w.value(self.count.as_str(), count.as_value());
+                }
+                if let Some(opened) = opened {
+                    w.value(opened.as_str(), OwnedValue::date(now).as_value());
+                }
+            });
+        })
     }
 
     fn too_many(&self, number: i64) -> Rejection {
@@ -218,6 +431,44 @@ impl Bucket {
             format!("Send at most {} at once.", self.limit),
         )
     }
+}
+
+/// Filters nest as deep as documents may; below this depth they are not looked into.
+const MAX_DEPTH: usize = 100;
+
+fn no_room(field: &Path, kind: Kind) -> Rejection {
+    Rejection::new(
+        format!("there is no room for '{field}': a field on the way is of type {}", kind.name()),
+        "Leave the field out, or make it an object.",
+    )
+}
+
+fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: bool) -> Operation<'a> {
+    Operation::Update(Update { modification: Modification::Operators(operators), upsert, ..update.clone() })
+}
+
+fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
+    matches!(update.modification.meaning(), Modification::Operators(own)
+        if own.as_document().as_bytes() == operators.as_document().as_bytes())
+}
+
+/// The server takes no upsert whose filter has `$expr` (224).
+fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
+    let branches = |value: Value<'_>| {
+        let branches = value.as_array().unwrap_or(Document::EMPTY);
+        branches.values().filter_map(Value::as_document).any(|branch| uses_expr(branch, depth + 1))
+    };
+    depth > MAX_DEPTH
+        || filter.elements().any(|element| match element.key {
+            b"$expr" => true,
+            b"$and" | b"$or" | b"$nor" => branches(element.value),
+            _ => false,
+        })
+}
+
+/// A new document has no array whose places could be written.
+fn has_positions(operators: Document<'_>) -> bool {
+    touched(operators).any(|(_, path, _)| path.split(|byte| *byte == b'.').any(|part| part.starts_with(b"$")))
 }
 
 /// How many elements a `$push` adds.

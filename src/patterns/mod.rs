@@ -253,6 +253,8 @@ pub enum IndexPurpose {
     Range,
     /// The field is searched by single values: as `Range`, or hashed.
     Equality,
+    /// No index is unique, but for one that has the field in its key: documents that share all other fields are many.
+    NotUnique,
 }
 
 /// What every pattern is.
@@ -330,6 +332,19 @@ pub trait Judge {
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let _ = (statement, stored);
         Unmatched::Nothing
+    }
+
+    /// Whether the server may fail a statement because of what this rule made of it, so that [`explain`](Self::explain)
+    /// is to be asked.
+    fn explains_errors(&self) -> bool {
+        false
+    }
+
+    /// What a server's error comes of, where it is this rule's rewriting. `error` is a write error, or the reply of a
+    /// findAndModify.
+    fn explain(&self, error: Document<'_>) -> Option<Rejection> {
+        let _ = error;
+        None
     }
 
     /// Whether its judgement of a statement looks at the comment of the command.

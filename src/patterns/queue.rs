@@ -1,21 +1,24 @@
 //! `queue`: a collection worked as a queue, with a lease.
 //!
 //! A worker takes a job, stalls past its lease, a second one takes it over, and then the first completes it:
-//! the job is done twice. Each claim counts the attempts up, and every later word on the job must name the
-//! attempt it speaks for (a fencing token), so that the first worker's completion finds nothing.
+//! the job is done twice. Each claim counts the attempts up, and every later statement on the job must name the
+//! attempt that it was claimed with (a fencing token), so that the first worker's completion matches nothing.
 //!
 //! claim: `findOneAndUpdate({kind: "mail", locked: false}, {$set: {locked: true, by: "w1"}})` becomes
-//! `findOneAndUpdate({kind: "mail", $or: [{locked: {$ne: true}}, {$expr: LEASE_OVER}]},
-//! {$set: {locked: true, by: "w1"}, $currentDate: {tlocked: true}, $inc: {try: 1}})`, with LEASE_OVER =
-//! `{$lt: ["$tlocked", {$subtract: ["$$NOW", LEASE]}]}`: the server's clock decides.
+//! `findOneAndUpdate({kind: "mail", $or: [{locked: {$in: [false, null, 0]}}, {$expr: LEASE_OVER}]},
+//! {$set: {locked: true, by: "w1"}, $currentDate: {tlocked: true}, $inc: {try: 1}})`; LEASE_OVER compares `tlocked`
+//! with the server's clock (`lock.rs`).
+
+mod claim;
+mod lock;
 
 use std::time::Duration;
 
-use super::filter::remade;
-use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, read_path};
+use super::number::Bound;
+use super::{Concern, Context, Judge, Phase, Rejection, Unmatched, Verdict, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{Touch, equality, touch, touched};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
 use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.
@@ -60,19 +63,58 @@ impl Judge for Queue {
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        match &statement.operation {
-            Operation::Insert(insert) => self.insert(insert, context),
-            Operation::Delete(Delete { filter, .. }) => self.fenced(filter.as_document()),
-            Operation::Update(update) => match &update.modification {
-                Modification::Operators(operators) if self.claims(operators.as_document()) => {
-                    self.claim(update, operators.as_document())
-                }
-                Modification::Operators(operators) => self.update(update, operators.as_document()),
-                Modification::Replacement(document) => self.replacement(update, document.as_document()),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Verdict::client_pipeline(),
-            },
+        self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        match self.verdict_on(&statement.operation, 0)? {
+            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
+            Verdict::Rewrite(_) => Err(Rejection::new(
+                "a job would be locked, or inserted, without its lease",
+                "Send it in a statement of its own.",
+            )),
+            _ => Ok(()),
         }
     }
+
+    fn checked_fields(&self) -> Vec<&str> {
+        vec![self.locked.as_str()]
+    }
+
+    /// A save that keeps the lock found its job free.
+    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let Some(stored) = stored else { return Unmatched::Nothing };
+        match self.locked.lookup(stored) {
+            Lookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
+            _ => Unmatched::Reject(Rejection::new(
+                format!(
+                    "it locks a free job without counting '{}' up: another worker could do the same",
+                    self.attempts
+                ),
+                format!("Claim it with updateOne and $set: {{{}: true}}.", self.locked),
+            )),
+        }
+    }
+}
+
+/// What a statement makes of a job's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock<'s> {
+    Kept,
+    Freed,
+    Taken,
+    Unclear(Written<'s>),
+}
+
+/// What a statement makes of a job's attempt number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Untouched,
+    /// It is set to the number that the filter demands.
+    Same,
+    /// It is set to one more than the number that the filter demands.
+    Next,
+    Other,
 }
 
 impl Queue {
@@ -108,177 +150,222 @@ impl Queue {
         })
     }
 
-    /// A new job gets the fields it lacks: unlocked, now, never claimed.
-    fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Verdict<'a> {
-        let document = insert.document.as_document();
+    /// The verdict; `Forward` for what it has rewritten itself.
+    fn verdict_on<'a>(&self, operation: &Operation<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        match operation {
+            Operation::Insert(insert) => {
+                let filled = self.filled(insert.document.as_document(), now)?;
+                let inserted = |document| Verdict::rewrite(Operation::Insert(Insert { document }));
+                Ok(filled.map_or(Verdict::Forward, inserted))
+            }
+            Operation::Delete(Delete { filter, multi }) => {
+                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::Forward)
+            }
+            Operation::Update(update) => self.update(operation, update, now),
+        }
+    }
+
+    /// A new job with the fields it lacks: unlocked, now, never claimed. `None` when it lacks none.
+    fn filled<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
+        let uncounted = match self.attempts.lookup(document) {
+            Lookup::Found(value) if value.kind == Kind::Null => true,
+            Lookup::Found(value) => self.check_number(value).map(|()| false)?,
+            Lookup::Missing | Lookup::Blocked(_) => false,
+        };
         let lacks = |field: &Path| field.lookup(document) == Lookup::Missing;
-        if ![&self.locked, &self.since, &self.attempts].into_iter().any(lacks) {
-            return Verdict::Forward;
+        if !uncounted && ![&self.locked, &self.since, &self.attempts].into_iter().any(lacks) {
+            return Ok(None);
         }
-        let document = edit::append(document, |w| {
-            if lacks(&self.locked) {
-                w.boolean(self.locked.as_str(), false);
-            }
-            if lacks(&self.since) {
-                w.value(self.since.as_str(), OwnedValue::date(context.now).as_value());
-            }
-            if lacks(&self.attempts) {
-                w.int32(self.attempts.as_str(), 0);
-            }
-        });
-        Verdict::rewrite(Operation::Insert(Insert { document: CowDocument::from_writer(document) }))
-    }
-
-    /// A claim sets `locked: true`.
-    fn claims(&self, operators: Document<'_>) -> bool {
-        let set = operators.get("$set").and_then(Value::as_document);
-        set.and_then(|set| set.get(self.locked.as_str())).and_then(Value::as_flag) == Some(true)
-    }
-
-    fn claim<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Verdict<'a> {
-        if update.multi {
-            return Verdict::reject("it would claim several jobs at once", "Claim one job at a time.");
-        }
-        if update.upsert {
-            return Verdict::reject(
-                "as an upsert it could insert a job that is claimed already",
-                "Insert jobs by insert.",
-            );
-        }
-        let own =
-            |path: &[u8]| [&self.since, &self.attempts].into_iter().any(|field| touch(field, path) != Touch::Apart);
-        let positional = touched(operators).any(|(_, path, _)| touch(&self.locked, path) == Touch::Positional);
-        if positional {
-            return Verdict::unguardable("it reaches the lock by position", "Set the lock by its own path.");
-        }
-        let filter = CowDocument::build(|w| self.write_claim_filter(w, update.filter.as_document()));
-        let operators = CowDocument::build(|w| self.write_claim_operators(w, operators, own));
-        Verdict::rewrite(remade(update, filter, Modification::Operators(operators), false))
-    }
-
-    /// The client's conditions, but for the one on the lock, which would leave jobs out whose lease is over.
-    fn write_claim_filter(&self, w: &mut Writer<'_>, filter: Document<'_>) {
-        let others = || filter.elements().filter(|element| element.key != self.locked.as_str().as_bytes());
-        if self.max_attempts.is_none() && filter.get("$or").is_none() {
-            others().for_each(|element| w.element(element));
-            return self.write_free(w);
-        }
-        w.array("$and", |a| {
-            a.nested(|w| others().for_each(|element| w.element(element)));
-            a.nested(|w| self.write_free(w));
-            if let Some(max) = self.max_attempts {
-                a.nested(|w| w.nested(self.attempts.as_str(), |w| w.integer("$lt", max)));
-            }
-        });
-    }
-
-    /// Unlocked, never locked, or locked for longer than the lease.
-    fn write_free(&self, w: &mut Writer<'_>) {
-        let locked = self.locked.as_str();
-        let lease = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
-        w.array("$or", |a| {
-            a.nested(|w| w.nested(locked, |w| w.boolean("$ne", true)));
-            a.nested(|w| {
-                w.nested("$expr", |w| {
-                    w.array("$lt", |a| {
-                        a.string(format!("${}", self.since));
-                        a.nested(|w| {
-                            w.array("$subtract", |a| {
-                                a.string("$$NOW");
-                                a.slot().int64(lease);
-                            });
-                        });
-                    });
-                });
+        let zero = OwnedValue::int32(0);
+        let counted = uncounted.then(|| CowDocument::from_writer(edit::set(document, &self.attempts, zero.as_value())));
+        let base = counted.as_ref().map_or(document, CowDocument::as_document);
+        Ok(Some(CowDocument::from_writer(edit::append(base, |w| {
+            let news = self.new_fields(now);
+            news.iter().filter(|(field, _)| lacks(field)).for_each(|(field, value)| {
+                w.value(field.as_str(), value.as_value());
             });
-        });
+        }))))
     }
 
-    /// The client's operators without its own bookkeeping, then ours.
-    fn write_claim_operators(&self, w: &mut Writer<'_>, operators: Document<'_>, own: impl Fn(&[u8]) -> bool) {
-        let ours = [("$currentDate", &self.since), ("$inc", &self.attempts)];
-        let mut write = |name: &[u8], fields: Document<'_>| {
-            let kept = || fields.elements().filter(|field| !own(field.key));
-            let added = ours.iter().find(|(operator, _)| operator.as_bytes() == name).map(|(_, field)| *field);
-            if kept().next().is_none() && added.is_none() {
-                return;
-            }
-            w.nested(name, |w| {
-                kept().for_each(|field| w.element(field));
-                if let Some(field) = added {
-                    if field == &self.since { w.boolean(field.as_str(), true) } else { w.int32(field.as_str(), 1) }
-                }
-            });
-        };
-        for operator in operators.elements() {
-            write(operator.key, operator.value.as_document().unwrap_or(Document::EMPTY));
-        }
-        for (name, _) in ours.iter().filter(|(name, _)| operators.get(name).is_none()) {
-            write(name.as_bytes(), Document::EMPTY);
-        }
+    fn new_fields(&self, now: i64) -> [(&Path, OwnedValue); 3] {
+        [
+            (&self.locked, OwnedValue::boolean(false)),
+            (&self.since, OwnedValue::date(now)),
+            (&self.attempts, OwnedValue::int32(0)),
+        ]
     }
 
-    fn update<'a>(&self, update: &Update<'_>, operators: Document<'_>) -> Verdict<'a> {
-        if update.upsert {
-            return Verdict::reject("as an upsert it could insert a job without its lock", "Insert jobs by insert.");
+    /// The server counts up finite numbers only.
+    fn check_number(&self, attempts: Value<'_>) -> Result<(), Rejection> {
+        let is_number = Bound::Integer(0).compare(attempts).is_some();
+        if is_number && !attempts.as_f64().is_some_and(f64::is_infinite) {
+            return Ok(());
         }
-        if let Some((operator, ..)) =
-            touched(operators).find(|(_, path, _)| touch(&self.attempts, path) != Touch::Apart)
-        {
-            return Verdict::reject(
-                format!(
-                    "{} changes '{}', which only a claim counts up",
-                    String::from_utf8_lossy(operator),
-                    self.attempts
-                ),
-                format!("Leave '{}' as it is.", self.attempts),
-            );
-        }
-        // Renames, positional paths and odd operators on the lock could lock without claiming.
-        let odd = touched(operators).find(|(operator, path, value)| match touch(&self.locked, path) {
-            Touch::Apart => false,
-            Touch::Exact => *operator != b"$set" || value.as_flag() != Some(false),
-            Touch::Inside | Touch::Around | Touch::Positional => true,
-        });
-        if let Some((operator, ..)) = odd {
-            return Verdict::unguardable(
-                format!("{} on '{}' is neither a claim nor a release", String::from_utf8_lossy(operator), self.locked),
-                format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
-            );
-        }
-        self.fenced(update.filter.as_document())
+        Err(Rejection::new(
+            format!("its '{}' is no number that a claim can count up", self.attempts),
+            format!("Leave '{}' out, or send 0.", self.attempts),
+        ))
     }
 
-    fn replacement<'a>(&self, update: &Update<'_>, document: Document<'_>) -> Verdict<'a> {
+    fn update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
         let filter = update.filter.as_document();
-        let token = equality(filter, self.attempts.as_str());
-        let kept = |field: &Path| matches!(field.lookup(document), Lookup::Found(_));
-        let same_token = match (token.and_then(Value::as_integer), self.attempts.lookup(document)) {
-            (Some(token), Lookup::Found(value)) => value.as_integer() == Some(token),
-            _ => false,
-        };
-        if update.upsert || !same_token || !kept(&self.locked) || !kept(&self.since) {
-            return Verdict::Reject(Rejection::new(
+        let meaning = update.modification.meaning();
+        if matches!(meaning, Modification::ClientPipeline(_)) {
+            return Ok(Verdict::client_pipeline());
+        }
+        if let Modification::Operators(operators) = meaning
+            && touched(operators.as_document()).all(|(operator, ..)| operator == b"$setOnInsert")
+        {
+            return if update.upsert { self.enqueue(operation, update, now) } else { Ok(Verdict::Forward) };
+        }
+        if let (Modification::Replacement(document), true) = (meaning, update.upsert) {
+            return self.first_save(update, document.as_document(), now);
+        }
+        match (self.lock(operation)?, self.attempt(operation, filter)) {
+            (Lock::Unclear(written), _) => Ok(Verdict::unguardable(
+                format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
+                format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
+            )),
+            (Lock::Taken, Attempt::Same) => self.save(operation, update),
+            (Lock::Taken, attempt) => self.claim(operation, update, attempt, now),
+            (Lock::Kept | Lock::Freed, Attempt::Untouched | Attempt::Same) => {
+                if update.upsert {
+                    return Err(upsert_of_a_job());
+                }
+                self.check_fence(filter, update.multi).map(|()| Verdict::Forward)
+            }
+            (Lock::Kept | Lock::Freed, Attempt::Next | Attempt::Other) => Err(self.changes_attempts(update)),
+        }
+    }
+
+    fn lock<'s>(&'s self, operation: &'s Operation<'_>) -> Result<Lock<'s>, Rejection> {
+        let by = |operator| Lock::Unclear(Written { operator, path: self.locked.as_str().as_bytes() });
+        Ok(match change(operation, &self.locked) {
+            Change::Untouched => Lock::Kept,
+            Change::Removed => Lock::Freed,
+            Change::Now => Lock::Taken,
+            Change::Set(value) if lock::is_free(value) => Lock::Freed,
+            // The server would compare with each element.
+            Change::Set(value) if value.kind == Kind::Array => {
+                return Err(Rejection::new(
+                    format!("it sets '{}' to an array", self.locked),
+                    format!("Set '{}' to true, or to whoever holds the job.", self.locked),
+                ));
+            }
+            Change::Set(_) => Lock::Taken,
+            Change::Incremented(_) => by(b"$inc"),
+            Change::Either(_) => by(b"$min or $max"),
+            Change::Inside(written) | Change::Unclear(written) => Lock::Unclear(written),
+        })
+    }
+
+    fn attempt(&self, operation: &Operation<'_>, filter: Document<'_>) -> Attempt {
+        match (change(operation, &self.attempts), equality(filter, self.attempts.as_str())) {
+            (Change::Untouched, _) => Attempt::Untouched,
+            (Change::Set(value), Some(token)) if value == token || is_ahead(value, token, 0) => Attempt::Same,
+            (Change::Set(value), Some(token)) if is_ahead(value, token, 1) => Attempt::Next,
+            _ => Attempt::Other,
+        }
+    }
+
+    /// A replacement that may insert: the first save of a new job, if it is new.
+    fn first_save<'a>(&self, update: &Update<'a>, document: Document<'_>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        let mut operation = Operation::Update(update.clone());
+        if let (Operation::Update(update), Some(filled)) = (&mut operation, self.filled(document, now)?) {
+            update.modification = Modification::Replacement(filled);
+        }
+        let stored = Rejection::new(
+            "it replaces a stored job, and would insert it anew if it were gone",
+            format!("Use updateOne, or replaceOne without upsert, with the job's '{}' in the filter.", self.attempts),
+        );
+        Ok(Verdict::OnlyNew(operation, stored))
+    }
+
+    fn changes_attempts(&self, update: &Update<'_>) -> Rejection {
+        if matches!(update.modification.meaning(), Modification::Replacement(_)) {
+            return Rejection::new(
                 format!(
                     "it replaces a job without the '{}' it was claimed with, in filter and document",
                     self.attempts
                 ),
                 "Use updateOne with $set, and the attempt number in the filter.",
-            ));
+            );
         }
-        Verdict::Forward
-    }
-
-    /// Only whoever holds the job's attempt number may speak for it; an unlocked job is nobody's.
-    fn fenced<'a>(&self, filter: Document<'_>) -> Verdict<'a> {
-        let token = equality(filter, self.attempts.as_str());
-        let unlocked = equality(filter, self.locked.as_str()).is_some_and(|value| value.as_bool() == Some(false));
-        if unlocked || token.is_some_and(|token| !matches!(token.kind, Kind::Null | Kind::Undefined)) {
-            return Verdict::Forward;
-        }
-        Verdict::reject(
-            format!("its filter has neither the job's '{}' nor {}: false", self.attempts, self.locked),
-            format!("Put the '{}' that the claim returned into the filter.", self.attempts),
+        Rejection::new(
+            format!("it changes '{}', which only a claim counts up", self.attempts),
+            format!("Leave '{}' as it is.", self.attempts),
         )
     }
+
+    /// An upsert that changes no stored job: what it inserts gets the fields it lacks.
+    fn enqueue<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        // The server refuses to make such a document.
+        let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
+        match image.at(&self.attempts) {
+            Held::Missing => {}
+            Held::Value(attempts) => self.check_number(attempts)?,
+            Held::Some(_) | Held::Unknown | Held::Blocked(_) => return Err(upsert_of_a_job()),
+        }
+        let news = self.new_fields(now);
+        let lacking = || news.iter().filter(|(field, _)| image.at(field) == Held::Missing);
+        let Modification::Operators(operators) = &update.modification else { return Ok(Verdict::Forward) };
+        if lacking().next().is_none() {
+            return Ok(Verdict::Forward);
+        }
+        let operators = operators.as_document();
+        let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        let operators = CowDocument::build(|w| {
+            operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
+            w.nested("$setOnInsert", |w| {
+                w.elements(on_insert);
+                lacking().for_each(|(field, value)| w.value(field.as_str(), value.as_value()));
+            });
+        });
+        let modification = Modification::Operators(operators);
+        Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
+    }
+
+    /// Only whoever holds the job's attempt number may change it; a free job is nobody's.
+    fn check_fence(&self, filter: Document<'_>, multi: bool) -> Result<(), Rejection> {
+        if lock::proves_free(filter, &self.locked) {
+            return Ok(());
+        }
+        let token = equality(filter, self.attempts.as_str());
+        if token.is_none_or(|token| matches!(token.kind, Kind::Null | Kind::Undefined)) {
+            return Err(Rejection::new(
+                format!("its filter has neither the job's '{}' nor {}: false", self.attempts, self.locked),
+                format!("Put the '{}' that the claim returned into the filter.", self.attempts),
+            ));
+        }
+        // Jobs of several workers have the same number of attempts.
+        if multi && equality(filter, "_id").is_none() {
+            return Err(Rejection::new(
+                format!("it reaches every job with this '{}', whoever holds it", self.attempts),
+                format!("Put the job's _id into the filter too, or {}: false.", self.locked),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn upsert_of_a_job() -> Rejection {
+    Rejection::new(
+        "as an upsert it could insert a job without its lock",
+        "Insert jobs by insert, or by $setOnInsert alone.",
+    )
+}
+
+/// Whether two numbers of any types are whole, and one is `by` more than the other.
+fn is_ahead(value: Value<'_>, than: Value<'_>, by: i64) -> bool {
+    let equals =
+        |value: Value<'_>, number: i64| Bound::Integer(number).compare(value) == Some(std::cmp::Ordering::Equal);
+    match (value.as_integer(), than.as_integer()) {
+        (_, Some(than)) => than.checked_add(by).is_some_and(|number| equals(value, number)),
+        (Some(value), None) => value.checked_sub(by).is_some_and(|number| equals(than, number)),
+        (None, None) => by == 0 && value == than,
+    }
+}
+
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
 }

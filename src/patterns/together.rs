@@ -3,10 +3,12 @@
 //! A library counts available copies and keeps a record of who has one. A statement that takes a copy and
 //! forgets the record, or the other way round, is rejected; so is a document that has only one of the fields.
 
-use super::{Concern, Context, Judge, Phase, Verdict, concern_for_content, located_path};
+use smallvec::SmallVec;
+
+use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::document::{Document, Lookup, Path};
-use crate::effect::{Touch, equality, touch, touched};
+use crate::document::{Document, Kind, Path, Value};
+use crate::effect::{Held, Inserted, Touch, inserted, touch, touched};
 use crate::rules::{Code, Node, ReadContext, Value as Yaml};
 
 /// Settings of the pattern: at least two fields.
@@ -30,16 +32,23 @@ impl Judge for Together {
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         match &statement.operation {
-            Operation::Delete(_) => Verdict::Forward,
-            Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
-            Operation::Update(update) => match &update.modification {
-                Modification::Replacement(document) => self.judge_document(document.as_document()),
-                Modification::Operators(operators) => self.judge_update(update, operators.as_document()),
-                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Verdict::client_pipeline(),
-            },
+            Operation::Update(Update { modification: Modification::ClientPipeline(_), .. }) => {
+                Verdict::client_pipeline()
+            }
+            operation => self.check(operation).map_or_else(Verdict::Reject, |()| Verdict::Forward),
         }
     }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        self.check(&statement.operation)
+    }
 }
+
+/// A field by its place in the rule, and the rest of its path below some value.
+type Below<'p> = (usize, &'p [u8]);
+
+/// For each field of the rule whether it is there, as far as that is known.
+type Presence = SmallVec<[Option<bool>; 4]>;
 
 impl Together {
     pub(super) fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
@@ -65,36 +74,209 @@ impl Together {
         Some(Self { fields: fields.into_iter().map(|field| field.value).collect() })
     }
 
-    fn judge_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
-        self.all_or_none("it has", |field| matches!(field.lookup(document), Lookup::Found(_)))
+    fn check(&self, operation: &Operation<'_>) -> Result<(), Rejection> {
+        match operation {
+            Operation::Delete(_) => Ok(()),
+            Operation::Insert(insert) => self.check_document(insert.document.as_document()),
+            Operation::Update(update) => match update.modification.meaning() {
+                Modification::Replacement(document) => self.check_document(document.as_document()),
+                Modification::Operators(operators) => {
+                    let written = self.check_stored(operators.as_document())?;
+                    self.check_inserted(operation, &written)
+                }
+                Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(()),
+            },
+        }
     }
 
-    /// What happens to a stored document leaves `$setOnInsert` out; what an upsert inserts has it, and what
-    /// the filter pins.
-    fn judge_update<'a>(&self, update: &Update<'_>, operators: Document<'_>) -> Verdict<'a> {
-        let writes = |field: &Path, on_insert: bool| {
-            let mut writes = touched(operators).filter(|(operator, ..)| on_insert || *operator != b"$setOnInsert");
-            writes.any(|(_, path, _)| touch(field, path) != Touch::Apart)
+    fn check_document(&self, document: Document<'_>) -> Result<(), Rejection> {
+        let mut presence = self.all(Some(false));
+        self.note(|fields| note_document(document, fields, &mut presence), b"")?;
+        self.all_or_none("it has", &presence)
+    }
+
+    /// What happens to a stored document leaves `$setOnInsert` out. Returns what is written into the fields.
+    fn check_stored(&self, operators: Document<'_>) -> Result<Presence, Rejection> {
+        let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
+        for (operator, path, value) in touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert") {
+            let touches = self.fields.iter().map(|field| touch(field, path));
+            for ((touches, changed), written) in touches.zip(&mut changed).zip(&mut written) {
+                if touches != Touch::Apart {
+                    *changed = Some(true);
+                }
+                match (touches, operator) {
+                    // Whoever removes a field by its name has not forgotten it.
+                    (Touch::Exact, b"$unset" | b"$rename") => {}
+                    (Touch::Exact | Touch::Inside, _) => *written = Some(true),
+                    (Touch::Around, b"$set") => *written = Some(false),
+                    (Touch::Apart | Touch::Around | Touch::Positional, _) => {}
+                }
+            }
+            self.check_around(operator, path, value, &mut written)?;
+        }
+        self.all_or_none("it changes", &changed)?;
+        self.all_or_none("it writes", &written)?;
+        Ok(written)
+    }
+
+    /// A value around some of the fields: a document, an array of documents or an element of one.
+    fn check_around(
+        &self,
+        operator: &[u8],
+        path: &[u8],
+        value: Value<'_>,
+        written: &mut Presence,
+    ) -> Result<(), Rejection> {
+        let plain = without_positions(path);
+        if plain.is_empty() {
+            return Ok(());
+        }
+        let is_element = plain.len() < path.len();
+        let each = value.as_document().and_then(|modifiers| modifiers.get("$each"));
+        self.note(
+            |fields| match (operator, each) {
+                (b"$push" | b"$addToSet", Some(each)) => note_value(each, fields, written),
+                (b"$push" | b"$addToSet", None) => note_element(value, fields, written),
+                (b"$set", _) if is_element && value.kind == Kind::Document => note_element(value, fields, written),
+                (b"$set", _) => note_value(value, fields, written),
+                _ => true,
+            },
+            &plain,
+        )
+    }
+
+    /// What an upsert inserts: the filter's equalities, then what the operators make of them.
+    fn check_inserted(&self, operation: &Operation<'_>, written: &Presence) -> Result<(), Rejection> {
+        let Some(image) = inserted(operation) else { return Ok(()) };
+        let mut presence = self.all(None);
+        for (index, field) in self.fields.iter().enumerate() {
+            let is_there = match image.at(field) {
+                Held::Value(_) | Held::Some(_) => Some(true),
+                Held::Missing => Some(false),
+                Held::Blocked(Kind::Array) => self.is_in_array(&image, field, index)?,
+                Held::Blocked(_) => Some(false),
+                Held::Unknown => None,
+            };
+            if let Some(entry) = presence.get_mut(index) {
+                *entry = is_there.or(written.get(index).copied().flatten());
+            }
+        }
+        // What may be there is against those that are not, and what may be missing against those that are.
+        let some_missing = presence.contains(&Some(false));
+        if some_missing || presence.contains(&Some(true)) {
+            presence.iter_mut().for_each(|entry| *entry = entry.or(Some(some_missing)));
+        }
+        self.all_or_none("as an upsert it could insert", &presence)
+    }
+
+    /// Whether elements of an array on the way have the field; `None` where the array is not known.
+    fn is_in_array(&self, image: &Inserted<'_>, field: &Path, index: usize) -> Result<Option<bool>, Rejection> {
+        let ends = field.as_str().match_indices('.').map(|(at, _)| at);
+        let mut arrays = ends.filter_map(|end| {
+            let around = Path::parse(field.as_str().get(..end)?)?;
+            match image.at(&around) {
+                Held::Value(value) if value.kind == Kind::Array => Some((around, value)),
+                _ => None,
+            }
+        });
+        let Some((around, array)) = arrays.next() else { return Ok(None) };
+        let mut presence = self.all(Some(false));
+        self.note(|fields| note_value(array, fields, &mut presence), around.as_str().as_bytes())?;
+        Ok(presence.get(index).copied().flatten())
+    }
+
+    fn all(&self, presence: Option<bool>) -> Presence {
+        SmallVec::from_elem(presence, self.fields.len())
+    }
+
+    /// Has the fields below `around` noted by `note`, which says whether they keep together in each element of an array.
+    fn note(&self, note: impl FnOnce(&[Below<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
+        let below = |(index, field)| Some((index, rest_below(Path::as_str(field).as_bytes(), around)?));
+        let below: SmallVec<[Below<'_>; 4]> = self.fields.iter().enumerate().filter_map(below).collect();
+        if below.is_empty() || note(&below) {
+            return Ok(());
+        }
+        let fields: Vec<&Path> = below.iter().filter_map(|(index, _)| self.fields.get(*index)).collect();
+        Err(Rejection::new(
+            format!("an element of an array has some of {}, but not all", list(&fields)),
+            "Write these fields in each element, all or none of them.",
+        ))
+    }
+
+    fn all_or_none(&self, what: &str, presence: &[Option<bool>]) -> Result<(), Rejection> {
+        let those = |wanted: bool| -> Vec<&Path> {
+            let fields = self.fields.iter().zip(presence);
+            fields.filter(|(_, is_there)| **is_there == Some(wanted)).map(|(field, _)| field).collect()
         };
-        let stored = self.all_or_none("it changes", |field| writes(field, false));
-        if !update.upsert || !matches!(stored, Verdict::Forward) {
-            return stored;
-        }
-        let filter = update.filter.as_document();
-        self.all_or_none("as an upsert it could insert", |field| {
-            writes(field, true) || equality(filter, field.as_str()).is_some()
-        })
-    }
-
-    fn all_or_none<'a>(&self, what: &str, present: impl Fn(&Path) -> bool) -> Verdict<'a> {
-        let (there, missing): (Vec<_>, Vec<_>) = self.fields.iter().partition(|field| present(field));
+        let (there, missing) = (those(true), those(false));
         if there.is_empty() || missing.is_empty() {
-            return Verdict::Forward;
+            return Ok(());
         }
-        let list = |fields: &[&Path]| fields.iter().map(|field| format!("'{field}'")).collect::<Vec<_>>().join(", ");
-        Verdict::reject(
+        Err(Rejection::new(
             format!("{what} {} without {}", list(&there), list(&missing)),
             "Write these fields in one statement, all or none of them.",
-        )
+        ))
+    }
+}
+
+fn list(fields: &[&Path]) -> String {
+    fields.iter().map(|field| format!("'{field}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// The rest of a path below another; the whole of it below nothing.
+fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
+    if around.is_empty() { Some(path) } else { path.strip_prefix(around)?.strip_prefix(b".") }
+}
+
+/// A written path without its places in arrays.
+fn without_positions(path: &[u8]) -> Vec<u8> {
+    let is_position = |part: &&[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
+    parts.join(&b'.')
+}
+
+/// Notes the fields that a document has. False when an element of an array in it has some of the fields that lead
+/// through the array, but not all.
+fn note_document(document: Document<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+    fields.iter().enumerate().all(|(at, (index, path))| {
+        let (part, rest) = split(path);
+        let Some(value) = document.get(part) else { return true };
+        if rest.is_none() {
+            presence.get_mut(*index).into_iter().for_each(|entry| *entry = Some(true));
+            return true;
+        }
+        let shares_part = |(_, other): &Below<'_>| split(other).0 == part;
+        if fields.iter().take(at).any(shares_part) {
+            return true;
+        }
+        let below = fields.iter().filter(|field| shares_part(field));
+        let below: SmallVec<[Below<'_>; 4]> =
+            below.filter_map(|(index, path)| Some((*index, split(path).1?))).collect();
+        note_value(value, &below, presence)
+    })
+}
+
+fn note_value(value: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+    match (value.as_document(), value.as_array()) {
+        (Some(document), _) => note_document(document, fields, presence),
+        (_, Some(array)) => array.values().all(|element| note_element(element, fields, presence)),
+        (None, None) => true,
+    }
+}
+
+fn note_element(element: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+    let Some(document) = element.as_document() else { return true };
+    let mut own: Presence = SmallVec::from_elem(None, presence.len());
+    let keeps_together = note_document(document, fields, &mut own);
+    presence.iter_mut().zip(&own).for_each(|(entry, own)| *entry = own.or(*entry));
+    let has = |(index, _): &&Below<'_>| own.get(*index).copied().flatten().is_some();
+    let count = fields.iter().filter(has).count();
+    keeps_together && (count == 0 || count == fields.len())
+}
+
+fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (path.get(..dot).unwrap_or(path), path.get(dot + 1..)),
+        None => (path, None),
     }
 }

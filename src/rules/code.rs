@@ -99,6 +99,8 @@ codes! {
     MissingIndex = "R0032",
     /// Two rules that can never go together: what one puts into documents breaks the other.
     Incompatible = "R0033",
+    /// A unique index keeps documents apart that a rule makes many of.
+    UnwantedUniqueIndex = "R0034",
 }
 
 #[cfg(test)]

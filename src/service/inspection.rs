@@ -62,7 +62,7 @@ fn matching<'p>(pattern: &'p NamespacePattern, present: &'p BTreeSet<Name>) -> i
     present.iter().filter(|(database, collection)| pattern.matches(database.as_bytes(), collection.as_bytes()))
 }
 
-/// One warning for each of the rule's namespaces with collections that lack the index.
+/// One warning for each of the rule's namespaces with collections whose indexes are not as the rule needs them.
 async fn missing(
     client: &Client,
     rules: &RuleSet,
@@ -79,30 +79,50 @@ async fn missing(
         let mut lacking = Vec::new();
         for name in matching(pattern, present) {
             // Where a more specific rule speaks, the index is that one's to ask for.
-            let speaks = rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id));
-            if speaks && !has_index(client, name, needed).await? {
-                lacking.push(name);
+            if !rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id)) {
+                continue;
+            }
+            let Some(indexes) = indexes(client, name).await? else { continue };
+            match needed.purpose {
+                IndexPurpose::NotUnique => lacking
+                    .extend(indexes.iter().find(|index| forbids(index, needed)).map(|index| (name, index_name(index)))),
+                _ if indexes.iter().any(|index| serves(index, needed)) => {}
+                _ => lacking.push((name, String::new())),
             }
         }
-        if let [first, others @ ..] = lacking.as_slice() {
-            let (code, warning) = describe(rule, needed, first, others.len());
-            found.push(Diagnostic::warning(code, span, warning).help(command(needed, first)));
+        if let [(first, index), others @ ..] = lacking.as_slice() {
+            let (code, warning) = describe(rule, needed, first, index, others.len());
+            found.push(Diagnostic::warning(code, span, warning).help(command(needed, first, index)));
         }
     }
     Ok(found)
 }
 
-async fn has_index(client: &Client, (database, collection): &Name, needed: &NeededIndex) -> Result<bool, String> {
+/// A collection's indexes; `None` for what has none and needs none.
+async fn indexes(client: &Client, (database, collection): &Name) -> Result<Option<Vec<Document>>, String> {
     let refused = |error: &Error| refused(error, &format!("the indexes of `{database}.{collection}`"));
     // A collection has 64 indexes at the most.
     let question = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
     match client.database(database).run_command(question).await {
-        Ok(reply) => Ok(first_batch(&reply).any(|index| serves(index, needed))),
+        Ok(reply) => Ok(Some(first_batch(&reply).cloned().collect())),
         Err(error) => match &*error.kind {
-            ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => Ok(true),
+            ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => Ok(None),
             _ => Err(refused(&error)),
         },
     }
+}
+
+fn index_name(index: &Document) -> String {
+    index.get_str("name").unwrap_or_default().to_owned()
+}
+
+/// Whether an index keeps documents apart that may share their key. Of a partial one docward does not know whom it concerns.
+fn forbids(index: &Document, needed: &NeededIndex) -> bool {
+    let Ok(keys) = index.get_document("key") else { return false };
+    index.get_bool("unique").unwrap_or(false)
+        && !index.contains_key("partialFilterExpression")
+        && !keys.contains_key("_id")
+        && !keys.contains_key(&needed.field)
 }
 
 /// `index` is one as listIndexes shows it.
@@ -119,25 +139,32 @@ fn serves(index: &Document, needed: &NeededIndex) -> bool {
         IndexPurpose::Equality => {
             is_seen && first.is_some_and(|kind| is_ordered(kind) || kind.as_str() == Some("hashed"))
         }
+        IndexPurpose::NotUnique => !forbids(index, needed),
     }
 }
 
-fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, others: usize) -> (Code, String) {
+fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, index: &str, others: usize) -> (Code, String) {
+    let (rule, field, without) = (&rule.name.value, &needed.field, needed.without);
+    let further = if others == 0 { String::new() } else { format!(", as {others} more collections,") };
     let (code, kind) = match needed.purpose {
+        IndexPurpose::NotUnique => {
+            let text =
+                format!("`{rule}`: {}.{}{} has the unique index `{index}`: {without}", first.0, first.1, further);
+            return (Code::UnwantedUniqueIndex, text);
+        }
         IndexPurpose::Unique => (Code::MissingUniqueIndex, "a unique index"),
         IndexPurpose::Range | IndexPurpose::Equality => (Code::MissingIndex, "an index"),
     };
-    let further = if others == 0 { String::new() } else { format!(", as {others} more collections,") };
-    let text = format!(
-        "`{}` needs {kind} on `{}`, and {}.{}{further} has none: {}",
-        rule.name.value, needed.field, first.0, first.1, needed.without
-    );
-    (code, text)
+    (code, format!("`{rule}` needs {kind} on `{field}`, and {}.{}{further} has none: {without}", first.0, first.1))
 }
 
 /// What to type in mongosh.
-fn command(needed: &NeededIndex, (database, collection): &Name) -> String {
-    let unique = if needed.purpose == IndexPurpose::Unique { ", {unique: true}" } else { "" };
+fn command(needed: &NeededIndex, (database, collection): &Name, index: &str) -> String {
+    let collection = format!("db.getSiblingDB({database:?}).getCollection({collection:?})");
     let field = &needed.field;
-    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}{unique})")
+    match needed.purpose {
+        IndexPurpose::NotUnique => format!("{collection}.dropIndex({index:?}), and create it without `unique`"),
+        IndexPurpose::Unique => format!("{collection}.createIndex({{{field:?}: 1}}, {{unique: true}})"),
+        IndexPurpose::Range | IndexPurpose::Equality => format!("{collection}.createIndex({{{field:?}: 1}})"),
+    }
 }

@@ -118,6 +118,25 @@ impl<'f> BatchJob<'f> {
         }
     }
 
+    /// Whether a rule knows what a findAndModify's error comes of.
+    pub(super) fn is_explained(&self, error: Document<'_>) -> bool {
+        let rule = self.judged.first().and_then(|judged| judged.explained_by);
+        rule.is_some_and(|rule| rule.pattern.explain(error).is_some())
+    }
+
+    /// Puts the rules' own words in the place of errors that come of what they made of a statement.
+    pub(super) fn explain_errors(&mut self, observations: &mut Observations) {
+        for (index, judged) in self.judged.iter_mut().enumerate() {
+            let Some(rule) = judged.explained_by else { continue };
+            let Some(rejection) = self.tally.error(index).and_then(|error| rule.pattern.explain(error)) else {
+                continue;
+            };
+            observations.note(rule, self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
+            judged.refused = Some(Refused { rule, rejection });
+            self.tally.forget_error(index);
+        }
+    }
+
     /// Whether it is rejected if its filter matches a document.
     pub(super) fn is_only_new(&self, index: usize) -> bool {
         self.judged.get(index).is_some_and(|judged| judged.only_new.is_some())

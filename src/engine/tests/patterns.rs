@@ -271,23 +271,74 @@ fn fields_that_change_only_together() {
 #[test]
 fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
     const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
+    let now = bson::DateTime::from_millis(NOW.milliseconds);
+    let time = doc! {"input": "$tlocked", "to": "long", "onError": i64::MAX, "onNull": 0i64};
     let free = doc! {"$or": [
-        {"locked": {"$ne": true}},
-        {"$expr": {"$lt": ["$tlocked", {"$subtract": ["$$NOW", 300_000i64]}]}},
+        {"locked": {"$in": [false, bson::Bson::Null, 0]}},
+        {"$expr": {"$lt": [{"$convert": time}, {"$subtract": [{"$toLong": "$$NOW"}, 300_000i64]}]}},
     ]};
     let claimed = doc! {"$set": {"locked": true, "by": "w"}, "$currentDate": {"tlocked": true}, "$inc": {"try": 1}};
+    let with_free = |mut filter: Bson| {
+        filter.extend(free.clone());
+        filter
+    };
+    let below = doc! {"try": {"$not": {"$gte": 3}}};
+    let mut limited = with_free(doc! {"kind": "mail"});
+    limited.extend(below.clone());
+    for lock in
+        [doc! {"locked": false}, doc! {"locked": {"$ne": true}}, doc! {"locked": {"$in": [false, bson::Bson::Null]}}]
+    {
+        let mut filter = doc! {"kind": "mail"};
+        filter.extend(lock);
+        let update = doc! {"$set": {"locked": true, "by": "w"}};
+        check_rewrite(JOBS, doc! {"q": filter, "u": update}, doc! {"q": limited.clone(), "u": claimed.clone()});
+    }
+    const ENDLESS: &str = "queue: { lease: 5m }";
+    check_rewrite(
+        ENDLESS,
+        doc! {"q": {"kind": "mail"}, "u": {"$set": {"locked": true, "tlocked": 1_600_000_000_000i64, "by": "w"}, "$inc": {"try": 7}}},
+        doc! {"q": with_free(doc! {"kind": "mail"}), "u": {"$set": {"locked": true, "by": "w", "tlocked": NOW.milliseconds}, "$inc": {"try": 1}}},
+    );
+    // A claim by a replacement that counts, and a save by whoever holds the job.
+    check_rewrite(
+        ENDLESS,
+        doc! {"q": {"_id": 1, "try": 0}, "u": {"locked": "w1", "try": 1.0, "tlocked": bson::DateTime::MIN}},
+        doc! {"q": with_free(doc! {"_id": 1, "try": 0}), "u": {"locked": "w1", "try": 1.0, "tlocked": now}},
+    );
+    let taken = doc! {"locked": {"$nin": [false, bson::Bson::Null, 0]}};
+    let mut saved = doc! {"_id": 1, "try": 1};
+    saved.extend(taken);
+    for save in [
+        doc! {"locked": true, "try": 1i64, "tlocked": now, "a": 1},
+        doc! {"$set": {"locked": true, "try": 1.0, "tlocked": now, "a": 1}},
+    ] {
+        check_rewrite(JOBS, doc! {"q": {"_id": 1, "try": 1}, "u": save.clone()}, doc! {"q": saved.clone(), "u": save});
+    }
+    check_unchanged(
+        JOBS,
+        doc! {"q": {"_id": 1, "try": {"$in": [2]}}, "u": {"$set": {"locked": 0, "try": 2, "done": true}}},
+    );
+    check_unchanged(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$unset": {"locked": ""}}});
+    check_unchanged(JOBS, doc! {"q": {"a": 1}, "u": {"$setOnInsert": {"locked": true}}});
     check_rewrite(
         JOBS,
-        doc! {"q": {"kind": "mail", "locked": false}, "u": {"$set": {"locked": true, "by": "w"}}},
-        doc! {"q": {"$and": [{"kind": "mail"}, free.clone(), {"try": {"$lt": 3}}]}, "u": claimed.clone()},
+        doc! {"q": {"_id": 1}, "u": {"$setOnInsert": {"kind": "mail", "try": 0}}, "upsert": true},
+        doc! {"q": {"_id": 1}, "u": {"$setOnInsert": {"kind": "mail", "try": 0, "locked": false, "tlocked": now}}, "upsert": true},
     );
-    let mut simple = doc! {"kind": "mail"};
-    simple.extend(free);
-    check_rewrite(
-        "queue: { lease: 5m }",
-        doc! {"q": {"kind": "mail"}, "u": {"$set": {"locked": true, "tlocked": 5, "by": "w"}, "$inc": {"try": 7}}},
-        doc! {"q": simple, "u": {"$set": {"locked": true, "by": "w"}, "$inc": {"try": 1}, "$currentDate": {"tlocked": true}}},
+    let token = doc! {"_id": 1, "try": 2};
+    check_unchanged(JOBS, doc! {"q": token.clone(), "u": {"$set": {"a": 1}}, "multi": true});
+    check_rejected(JOBS, doc! {"q": {"try": 1}, "u": {"$set": {"a": 1}}, "multi": true}, "whoever holds it");
+    check_rejected(
+        JOBS,
+        doc! {"q": {"_id": 1}, "u": {"$set": {"locked": true, "tlocked": 1_700_000_000}}},
+        "milliseconds since 1970",
     );
+    check_rejected(JOBS, doc! {"q": {"_id": 1}, "u": {"$set": {"locked": [false]}}}, "to an array");
+    check_rejected(JOBS, doc! {"q": token.clone(), "u": {"locked": true, "try": 2}}, "drops its time");
+    check_rejected(JOBS, doc! {"q": token.clone(), "u": {"$inc": {"locked": 1}}}, "neither a claim nor a release");
+    check_rejected(JOBS, doc! {"q": {"_id": 1, "locked": {"$ne": true}}, "u": {"$set": {"a": 1}}}, "nor locked: false");
+    check_rejected(JOBS, doc! {"q": {"_id": 1, "try": bson::Bson::Null}, "u": {"$set": {"a": 1}}}, "neither the job's");
+    check_rejected(JOBS, doc! {"q": token, "u": {"$set": {"a": 1}}, "upsert": true}, "without its lock");
     check_unchanged(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$set": {"done": true, "locked": false}}});
     check_unchanged(JOBS, doc! {"q": {"locked": false}, "u": {"$set": {"priority": 1}}, "multi": true});
     check_rejected(
@@ -296,11 +347,6 @@ fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
         "neither the job's 'try' nor locked: false",
     );
     check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$inc": {"try": 1}}}, "only a claim counts up");
-    check_rejected(
-        JOBS,
-        doc! {"q": {"_id": 1, "try": 2}, "u": {"$unset": {"locked": ""}}},
-        "neither a claim nor a release",
-    );
     check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "multi": true}, "several jobs at once");
     check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "upsert": true}, "claimed already");
     check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"done": true}}, "replaces a job");
@@ -308,7 +354,6 @@ fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
     let rules = rules(&[("d.c", JOBS)]);
     let insert = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"kind": "mail", "try": 0}], 0);
     let Step::Forward { message, .. } = first_step(&rules, &insert) else { panic!("not rewritten") };
-    let now = bson::DateTime::from_millis(NOW.milliseconds);
     assert_eq!(documents(&message).1, [doc! {"kind": "mail", "try": 0, "locked": false, "tlocked": now}]);
     let delete = frame(&doc! {"delete": "c", "$db": "d"}, "deletes", &[doc! {"q": {"_id": 1}, "limit": 1}], 0);
     assert!(matches!(first_step(&rules, &delete), Step::Reply(_)));

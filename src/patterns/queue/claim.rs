@@ -1,0 +1,182 @@
+//! Statements that lock a job: claims, and saves of a job by the worker that holds it.
+
+use super::super::number::Bound;
+use super::super::{Rejection, Rewrite, Verdict};
+use super::{Attempt, Queue, lock, upsert_of_a_job};
+use crate::command::{Conditions, Modification, Operation, Update};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
+use crate::effect::{Change, Touch, change, touch, touched};
+
+/// Milliseconds since 1970 that no lease of today began at: such a number counts seconds.
+const FIRST_MILLISECONDS: i64 = 100_000_000_000;
+
+impl Queue {
+    /// A claim: it takes a job that is free, sets the time and counts the attempts up.
+    pub(super) fn claim<'a>(
+        &self,
+        operation: &Operation<'a>,
+        update: &Update<'a>,
+        attempt: Attempt,
+        now: i64,
+    ) -> Result<Verdict<'a>, Rejection> {
+        if update.multi {
+            return Err(Rejection::new("it would claim several jobs at once", "Claim one job at a time."));
+        }
+        if update.upsert {
+            return Err(Rejection::new(
+                "as an upsert it could insert a job that is claimed already",
+                "Insert jobs by insert.",
+            ));
+        }
+        if self.is_claim(operation, update, attempt) {
+            return Ok(Verdict::Forward);
+        }
+        let modification = match &update.modification {
+            Modification::Operators(operators) => {
+                let operators = operators.as_document();
+                if let Some(refusal) = self.odd_bookkeeping(operators) {
+                    return Ok(refusal);
+                }
+                let own_time = self.own_time(written_time(operators, self.since.as_str()), now)?;
+                Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))
+            }
+            Modification::Replacement(document) if attempt == Attempt::Next => {
+                let document = document.as_document();
+                let time = self.own_time(document.get(self.since.as_str()), now)?;
+                let time = time.unwrap_or_else(|| OwnedValue::date(now));
+                Modification::Replacement(CowDocument::from_writer(edit::set(document, &self.since, time.as_value())))
+            }
+            _ => return Err(self.changes_attempts(update)),
+        };
+        let filter = update.filter.as_document();
+        let filter = CowDocument::build(|w| lock::write_others(w, filter, &self.locked));
+        let mut conditions = update.conditions.clone();
+        conditions.extend(self.claim_conditions());
+        Ok(Verdict::rewrite(Operation::Update(Update { filter, conditions, modification, ..update.clone() })))
+    }
+
+    fn claim_conditions<'a>(&self) -> Conditions<'a> {
+        let mut conditions = Conditions::new();
+        conditions.push(CowDocument::build(|w| {
+            lock::write_free_or_over(w, &self.locked, &self.since, self.lease);
+        }));
+        if let Some(max) = self.max_attempts {
+            // A job without the field has never been claimed.
+            conditions.push(CowDocument::build(|w| {
+                w.nested(self.attempts.as_str(), |w| w.nested("$not", |w| w.integer("$gte", max)));
+            }));
+        }
+        conditions
+    }
+
+    /// Whether it is a claim with everything that belongs to it, as this rule has written it.
+    fn is_claim(&self, operation: &Operation<'_>, update: &Update<'_>, attempt: Attempt) -> bool {
+        let counts = match change(operation, &self.attempts) {
+            Change::Incremented(amount) => amount.as_integer() == Some(1),
+            _ => attempt == Attempt::Next,
+        };
+        let is_timed = matches!(change(operation, &self.since), Change::Now | Change::Set(_));
+        counts && is_timed && has_all(update, &self.claim_conditions())
+    }
+
+    /// A claim's bookkeeping is replaced by this rule's; only what is written by the fields' own paths can be.
+    fn odd_bookkeeping<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
+        let odd = |field, path, operator: &[u8]| match touch(field, path) {
+            Touch::Apart => false,
+            Touch::Exact => operator == b"$rename",
+            Touch::Inside | Touch::Around | Touch::Positional => true,
+        };
+        let (operator, path, _) = touched(operators)
+            .find(|(operator, path, _)| [&self.since, &self.attempts].iter().any(|field| odd(field, path, operator)))?;
+        let (operator, path) = (super::text(operator), super::text(path));
+        Some(Verdict::unguardable(
+            format!("{operator} on '{path}' reaches the fields that a claim sets"),
+            format!("Leave '{}' and '{}' to docward.", self.since, self.attempts),
+        ))
+    }
+
+    /// The client's operators without its own bookkeeping, then ours.
+    fn write_operators(&self, w: &mut Writer<'_>, operators: Document<'_>, own_time: Option<OwnedValue>) {
+        let (truth, one) = (OwnedValue::boolean(true), OwnedValue::int32(1));
+        let time = match &own_time {
+            Some(time) => ("$set", self.since.as_str(), time),
+            None => ("$currentDate", self.since.as_str(), &truth),
+        };
+        let ours = [time, ("$inc", self.attempts.as_str(), &one)];
+        let is_own = |path: &[u8]| ours.iter().any(|(_, field, _)| field.as_bytes() == path);
+        let mut write = |name: &[u8], fields: Document<'_>| {
+            let kept = || fields.elements().filter(|field| !is_own(field.key));
+            let added = || ours.iter().filter(|(operator, ..)| operator.as_bytes() == name);
+            if kept().next().is_some() || added().next().is_some() {
+                w.nested(name, |w| {
+                    kept().for_each(|field| w.element(field));
+                    added().for_each(|(_, field, value)| w.value(field, value.as_value()));
+                });
+            }
+        };
+        for operator in operators.elements() {
+            write(operator.key, operator.value.as_document().unwrap_or(Document::EMPTY));
+        }
+        for (name, ..) in ours.iter().filter(|(name, ..)| operators.get(name).is_none()) {
+            write(name.as_bytes(), Document::EMPTY);
+        }
+    }
+
+    /// The time of a claim that sets it as a number: the same in docward's clock, for applications that compare numbers.
+    /// `None` for the server's date.
+    fn own_time(&self, written: Option<Value<'_>>, now: i64) -> Result<Option<OwnedValue>, Rejection> {
+        let Some(written) = written else { return Ok(None) };
+        let is_number = matches!(written.kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128);
+        let is_time = Bound::Integer(FIRST_MILLISECONDS).compare(written).is_some_and(std::cmp::Ordering::is_ge);
+        match written.kind {
+            Kind::DateTime | Kind::Timestamp | Kind::Null | Kind::Undefined => Ok(None),
+            Kind::Double if is_time => Ok(Some(OwnedValue::double(now as f64))),
+            _ if is_number && is_time => Ok(Some(OwnedValue::int64(now))),
+            _ => Err(Rejection::new(
+                format!("it sets '{}' to what is neither a date nor milliseconds since 1970", self.since),
+                format!("Leave '{}' out: a claim sets it.", self.since),
+            )),
+        }
+    }
+
+    /// A save of the whole job with its lock and its attempt number. Only the worker that holds the job sends one: whoever
+    /// locked a free job without counting would not be told from another that does the same.
+    pub(super) fn save<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
+        if update.upsert {
+            return Err(upsert_of_a_job());
+        }
+        self.check_fence(update.filter.as_document(), update.multi)?;
+        let timeless = match change(operation, &self.since) {
+            Change::Removed => true,
+            Change::Set(value) => matches!(value.kind, Kind::Null | Kind::Undefined),
+            _ => false,
+        };
+        if timeless {
+            return Err(Rejection::new(
+                format!("it keeps the lock and drops its time, '{}'", self.since),
+                format!("Send '{}' as it was read, or set {}: false.", self.since, self.locked),
+            ));
+        }
+        let taken = CowDocument::build(|w| lock::write_taken(w, &self.locked));
+        if has_all(update, std::slice::from_ref(&taken)) {
+            return Ok(Verdict::Forward);
+        }
+        let mut conditions = update.conditions.clone();
+        conditions.push(taken);
+        let operation = Operation::Update(Update { conditions, ..update.clone() });
+        Ok(Verdict::Rewrite(Rewrite { operation, checks_match: true }))
+    }
+}
+
+/// What operators set the time of a claim to.
+fn written_time<'o>(operators: Document<'o>, since: &str) -> Option<Value<'o>> {
+    let sets = |operator: &[u8]| matches!(operator, b"$set" | b"$min" | b"$max");
+    let mut writes = touched(operators).filter(|(operator, path, _)| sets(operator) && *path == since.as_bytes());
+    writes.next().map(|(.., value)| value)
+}
+
+fn has_all(update: &Update<'_>, conditions: &[CowDocument<'_>]) -> bool {
+    conditions.iter().all(|condition| {
+        update.conditions.iter().any(|known| known.as_document().as_bytes() == condition.as_document().as_bytes())
+    })
+}
