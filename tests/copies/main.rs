@@ -9,6 +9,7 @@ mod support;
 
 mod arrays;
 mod on_delete;
+mod random;
 
 use std::process::{Command, Output};
 use std::sync::Arc;

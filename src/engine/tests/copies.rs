@@ -162,6 +162,7 @@ fn applications_may_update_their_copies_themselves() {
     for copy in [
         named(doc! {"hobbies.id": {"$gt": 7}}, "hobbies.$.n"),
         named(doc! {"hobbies.id": 7}, "hobbies.0.n"),
+        named(doc! {"hobbies.id": 7, "hobbies.since": {"$gt": 1}}, "hobbies.$.n"),
         named(doc! {"hobbies.id": 7}, "hobbies.$[].n"),
         filtered(doc! {"h.since": 7}),
     ] {

@@ -317,6 +317,13 @@ fn names_key(entry: &Entry, locator: &[u8], statement: &Statement<'_>, update: &
     let Some(key) = below(&entry.key, list) else { return false };
     match locator.get(list.len() + 1..).unwrap_or_default() {
         b"$" => {
+            // Of two conditions on the array either may have chosen the element.
+            let on_list = filter.elements().filter(|condition| {
+                condition.key.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+            });
+            if on_list.count() > 1 {
+                return false;
+            }
             let element =
                 filter.get(list).and_then(Value::as_document).and_then(|condition| condition.get("$elemMatch"));
             let by_element = element.and_then(Value::as_document).and_then(|element| equality(element, key.as_str()));
