@@ -1,7 +1,7 @@
 // What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each.
 //
 // A model has `name`, `keyOf(step)` where any text is no key for it, `collection`, `key` (the field of the entity that holds the document's `_id`), `create(key, fields)`, `make(key, fields)`, `read(key)`,
-// `save(entity)` and `remove(entity)`. `create` stores a new entity, `make` only makes it; without a key the ODM generates one. The other application
+// `save(entity)` and `remove(entity)`, and `more` steps of its own. `create` stores a new entity, `make` only makes it; without a key the ODM generates one. The other application
 // of the steps is the driver itself, on the same connection string.
 
 const { BSON, MongoClient, ObjectId } = require("mongodb");
@@ -12,7 +12,7 @@ async function run(connect) {
   const odm = await connect(uri, database);
   for (const model of odm.models) {
     const collection = client.db(database).collection(model.collection);
-    for (const [name, step] of Object.entries(steps)) {
+    for (const [name, step] of Object.entries({ ...steps, ...model.more })) {
       await client.db(database).collection("steps").findOne({ _id: `${model.name} ${name}` }); // for the profiler
       const own = model.keyOf ? model.keyOf(name) : name;
       const made = { key: own };

@@ -31,9 +31,18 @@ function modelOf(orm, name) {
     await managers.get(entity).flush();
     return entity;
   };
+  async function save_of_two_entities(model, collection, key) {
+    await model.create(key, { name: "first", qty: 1, note: "n" });
+    await model.create(`${key}_more`, { name: "first", qty: 1, note: "n" });
+    const em = orm.em.fork();
+    for (const entity of await em.find(Entity, [key, `${key}_more`])) entity.qty = 2;
+    await em.flush();
+  }
+
   return {
     name,
     collection: `mikro_orm_${name}`,
+    more: { save_of_two_entities },
     key: "_id",
     make,
     create: (key, fields) => flush(make(key, fields)),

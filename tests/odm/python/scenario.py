@@ -1,6 +1,7 @@
 """What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each.
 
-A model is an object with `name`, `collection`, `create(**fields)`, `new(**fields)`, `read(key)`, `save(entity)` and `remove(entity)`.
+A model is an object with `name`, `collection`, `create(**fields)`, `new(**fields)`, `read(key)`, `save(entity)` and `remove(entity)`,
+and `more` steps of its own.
 The other application of the steps is the driver itself, on the same connection string.
 """
 
@@ -17,7 +18,7 @@ def run(connect):
     with MongoClient(uri) as client:
         for model in connect(uri, database):
             collection = client[database][model.collection]
-            for name, step in STEPS.items():
+            for name, step in {**STEPS, **model.more}.items():
                 client[database].steps.find_one({"_id": f"{model.name} {name}"})  # for the profiler
                 outcome, key = {}, {}
                 with failure(outcome):

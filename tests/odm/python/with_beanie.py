@@ -79,6 +79,7 @@ SAVE = {
 
 class Model:
     key = "id"
+    more = {}
 
     def __init__(self, document, method):
         self.document, self.method = document, method

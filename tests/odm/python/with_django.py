@@ -60,8 +60,23 @@ def connect(uri, database):
     return [Model("plain", Plain, PlainGenerated), Model("versioned", Versioned, VersionedGenerated)]
 
 
+def save_of_one_field(model, collection, key, made):
+    entity = model.create(key, name="first", qty=1, note="n")
+    entity.qty = 2
+    entity.save(update_fields=["qty"])
+
+
+def save_of_an_expression(model, collection, key, made):
+    from django.db.models import F
+
+    entity = model.create(key, name="first", qty=1, note="n")
+    entity.qty = F("qty") + 1
+    entity.save(update_fields=["qty"])
+
+
 class Model:
     key = "pk"
+    more = {each.__name__: each for each in (save_of_one_field, save_of_an_expression)}
 
     def __init__(self, name, document, generated):
         self.name, self.document, self.generated = name, document, generated

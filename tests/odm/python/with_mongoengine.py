@@ -39,12 +39,27 @@ class GeneratedVersioned(mongoengine.Document):
     meta = {"collection": "mongoengine_versioned"}
 
 
+def save_with_a_condition(model, collection, key, made):
+    entity = model.create(key, name="first", qty=1, note="n", version=3)
+    collection.update_one({"_id": key}, {"$set": {"version": 4}})
+    entity.qty = 2
+    entity.save(save_condition={"version": 3})
+
+
+def save_of_a_new_object_over_a_stored_one(model, collection, key, made):
+    model.create(key, name="first", qty=1, note="n")
+    model.new(key, name="second", qty=2).save()
+
+
 class Model:
     key = "id"
 
     def __init__(self, name, document, generated):
         self.name, self.document, self.generated = name, document, generated
         self.collection = f"mongoengine_{name}"
+        self.more = {save_of_a_new_object_over_a_stored_one.__name__: save_of_a_new_object_over_a_stored_one}
+        if name == "versioned":
+            self.more[save_with_a_condition.__name__] = save_with_a_condition
 
     def new(self, key=None, **fields):
         return self.document(id=key, **fields) if key else self.generated(**fields)
