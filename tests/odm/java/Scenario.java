@@ -5,7 +5,9 @@ import com.mongodb.client.MongoDatabase;
 import com.mongodb.client.model.Filters;
 import com.mongodb.client.model.Updates;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.bson.Document;
 
 /**
@@ -13,6 +15,8 @@ import org.bson.Document;
  * the driver itself, on the same connection string.
  */
 final class Scenario {
+    private static final int INCREMENTS = 50;
+
     private final MongoDatabase database;
     private final MongoCollection<Document> collection;
     private final Model model;
@@ -52,16 +56,22 @@ final class Scenario {
         Object run(String key);
     }
 
-    static void run(String uri, String database, Iterable<Model> models) {
-        try (MongoClient client = MongoClients.create(uri)) {
+    /** The arguments are the connection string, the database's name, and `race` for what is not the same in any two runs. */
+    static void run(List<String> arguments, Iterable<Model> models) {
+        try (MongoClient client = MongoClients.create(arguments.get(0))) {
             for (Model model : models) {
-                new Scenario(client.getDatabase(database), model).run();
+                Scenario scenario = new Scenario(client.getDatabase(arguments.get(1)), model);
+                Map<String, Step> steps = scenario.steps();
+                if (arguments.contains("race")) {
+                    steps.put("race", scenario::race);
+                }
+                scenario.run(steps);
             }
         }
     }
 
-    private void run() {
-        for (Map.Entry<String, Step> each : steps().entrySet()) {
+    private void run(Map<String, Step> steps) {
+        for (Map.Entry<String, Step> each : steps.entrySet()) {
             Document line = new Document("step", model.name() + " " + each.getKey());
             database.getCollection("steps").find(Filters.eq(model.name() + " " + each.getKey())).first(); // for the profiler
             Object key = each.getKey();
@@ -153,6 +163,28 @@ final class Scenario {
         Entity entity = stored(key);
         othersSet(key);
         model.remove(entity);
+        return key;
+    }
+
+    /** Reads and saves, whether it fails or not, until another application's increments are done, and once more. */
+    private Object race(String key) {
+        stored(key);
+        Runnable increment = () -> collection.updateOne(Filters.eq(key), Updates.inc("qty", 1));
+        Thread other = new Thread(() -> IntStream.range(0, INCREMENTS).forEach(each -> increment.run()));
+        other.start();
+        boolean last = false;
+        while (!last) {
+            last = !other.isAlive();
+            try {
+                Entity entity = model.read(key);
+                entity.setNote(last ? "last" : "n");
+                model.save(entity);
+            } catch (RuntimeException error) {
+                if (last) {
+                    throw error;
+                }
+            }
+        }
         return key;
     }
 }

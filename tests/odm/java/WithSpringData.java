@@ -86,8 +86,7 @@ final class WithSpringData {
         try (MongoClient client = MongoClients.create(arguments[0])) {
             MongoTemplate template = new MongoTemplate(client, arguments[1]);
             Scenario.run(
-                    arguments[0],
-                    arguments[1],
+                    List.of(arguments),
                     List.of(
                             new Model<>("plain", Plain.class, template),
                             new Model<>("versioned", Versioned.class, template),

@@ -1,18 +1,21 @@
 // What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each.
 //
 // A model has `name`, `keyOf(step)` where any text is no key for it, `collection`, `key` (the field of the entity that holds the document's `_id`), `create(key, fields)`, `make(key, fields)`, `read(key)`,
-// `save(entity)` and `remove(entity)`, and `more` steps of its own. `create` stores a new entity, `make` only makes it; without a key the ODM generates one. The other application
-// of the steps is the driver itself, on the same connection string.
+// `save(entity)` and `remove(entity)`, and `more` steps of its own; `increments` is false where
+// nobody may increment `qty`. `create` stores a new entity, `make` only makes it; without a key the ODM generates one. The other application
+// of the steps is the driver itself, on the same connection string. The arguments are the connection string, the database's name, and `race`
+// for what is not the same in any two runs.
 
 const { BSON, MongoClient, ObjectId } = require("mongodb");
 
 async function run(connect) {
-  const [uri, database] = process.argv.slice(2);
-  const client = await MongoClient.connect(uri);
+  const [uri, database, ...also] = process.argv.slice(2);
+    const client = await MongoClient.connect(uri);
   const odm = await connect(uri, database);
   for (const model of odm.models) {
     const collection = client.db(database).collection(model.collection);
-    for (const [name, step] of Object.entries({ ...steps, ...model.more })) {
+    const mayRace = also.includes("race") && model.increments !== false;
+    for (const [name, step] of Object.entries({ ...steps, ...(mayRace && { race }), ...model.more })) {
       await client.db(database).collection("steps").findOne({ _id: `${model.name} ${name}` }); // for the profiler
       const own = model.keyOf ? model.keyOf(name) : name;
       const made = { key: own };
@@ -36,6 +39,31 @@ const sameInThisDriver = (key) => (typeof key === "string" ? key : new ObjectId(
 const FIELDS = { name: "first", qty: 1, note: "n" };
 
 const othersSet = (collection, key) => collection.updateOne({ _id: key }, { $set: { note: "another application's" } });
+
+const INCREMENTS = 50;
+
+// Reads and saves, whether it fails or not, until another application's increments are done, and once more.
+async function race(model, collection, key) {
+  await model.create(key, FIELDS);
+  let done = false;
+  const increments = async () => {
+    for (let i = 0; i < INCREMENTS; i++) await collection.updateOne({ _id: key }, { $inc: { qty: 1 } });
+    done = true;
+  };
+  const other = increments();
+  let last = false;
+  while (!last) {
+    last = done;
+    try {
+      const entity = await model.read(key);
+      entity.note = last ? "last" : entity.note + "n";
+      await model.save(entity);
+    } catch (error) {
+      if (last) throw error;
+    }
+  }
+  await other;
+}
 
 const steps = {
   async first_save_with_generated_key(model, collection, key, made) {

@@ -57,6 +57,7 @@ function modelOf(connection, name, options, more) {
     name,
     collection,
     more,
+    increments: name !== "timestamps", // of its fields, which take the newest value
     Entity,
     key: "_id",
     make,

@@ -7,18 +7,23 @@ The other application of the steps is the driver itself, on the same connection 
 
 import contextlib
 import sys
+import threading
 
 from bson import json_util
 from pymongo import MongoClient
 
 
 def run(connect):
-    """`connect(uri, database)` returns the models. The arguments are the connection string and the database's name."""
+    """`connect(uri, database)` returns the models.
+
+    The arguments are the connection string, the database's name, and `race` for what is not the same in any two runs.
+    """
     uri, database = sys.argv[1:3]
+    steps = STEPS if "race" not in sys.argv else {**STEPS, race.__name__: race}
     with MongoClient(uri) as client:
         for model in connect(uri, database):
             collection = client[database][model.collection]
-            for name, step in {**STEPS, **model.more}.items():
+            for name, step in {**steps, **model.more}.items():
                 client[database].steps.find_one({"_id": f"{model.name} {name}"})  # for the profiler
                 outcome, key = {}, {}
                 with failure(outcome):
@@ -104,6 +109,27 @@ def delete_after_another_applications_set(model, collection, key, made):
     collection.update_one({"_id": key}, {"$set": {"note": "another application's"}})
     model.remove(entity)
 
+
+def race(model, collection, key, made):
+    """Reads and saves, whether it fails or not, until another application's increments are done, and once more."""
+    model.create(key, name="first", qty=1, note="n")
+
+    def increments():
+        for _ in range(INCREMENTS):
+            collection.update_one({"_id": key}, {"$inc": {"qty": 1}})
+
+    other = threading.Thread(target=increments)
+    other.start()
+    last = False
+    while not last:
+        last = not other.is_alive()
+        with failure({}) if not last else contextlib.nullcontext():
+            entity = model.read(key)
+            entity.note = "last" if last else entity.note + "n"
+            model.save(entity)
+
+
+INCREMENTS = 50
 
 STEPS = {
     each.__name__: each
