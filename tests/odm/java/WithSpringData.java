@@ -4,8 +4,10 @@ import java.util.List;
 import org.springframework.data.annotation.Id;
 import org.springframework.data.annotation.Version;
 import org.springframework.data.mongodb.core.MongoTemplate;
+import org.springframework.data.mongodb.repository.MongoRepository;
+import org.springframework.data.mongodb.repository.support.MongoRepositoryFactory;
 
-/** Spring Data MongoDB's save(), as repositories call it. */
+/** A repository's save() and delete(), by Spring Data MongoDB. */
 final class WithSpringData {
     private WithSpringData() {}
 
@@ -46,7 +48,14 @@ final class WithSpringData {
         Long version;
     }
 
-    record Model<E extends Fields>(String name, Class<E> type, MongoTemplate template) implements Scenario.Model {
+    interface Plains extends MongoRepository<Plain, String> {}
+
+    interface Versions extends MongoRepository<Versioned, String> {}
+
+    interface Counts extends MongoRepository<Counted, String> {}
+
+    record Model<E extends Fields>(String name, Class<E> type, MongoRepository<E, String> repository)
+            implements Scenario.Model {
         @Override
         public String collection() {
             return "spring_" + name;
@@ -68,29 +77,29 @@ final class WithSpringData {
 
         @Override
         public Scenario.Entity read(String key) {
-            return template.findById(key, type);
+            return repository.findById(key).orElseThrow();
         }
 
         @Override
         public Scenario.Entity save(Scenario.Entity entity) {
-            return template.save(type.cast(entity));
+            return repository.save(type.cast(entity));
         }
 
         @Override
         public void remove(Scenario.Entity entity) {
-            template.remove(entity);
+            repository.delete(type.cast(entity));
         }
     }
 
     public static void main(String[] arguments) {
         try (MongoClient client = MongoClients.create(arguments[0])) {
-            MongoTemplate template = new MongoTemplate(client, arguments[1]);
+            MongoRepositoryFactory factory = new MongoRepositoryFactory(new MongoTemplate(client, arguments[1]));
             Scenario.run(
                     List.of(arguments),
                     List.of(
-                            new Model<>("plain", Plain.class, template),
-                            new Model<>("versioned", Versioned.class, template),
-                            new Model<>("counted", Counted.class, template)));
+                            new Model<>("plain", Plain.class, factory.getRepository(Plains.class)),
+                            new Model<>("versioned", Versioned.class, factory.getRepository(Versions.class)),
+                            new Model<>("counted", Counted.class, factory.getRepository(Counts.class))));
         }
     }
 }

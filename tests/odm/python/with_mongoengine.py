@@ -41,13 +41,14 @@ class GeneratedVersioned(mongoengine.Document):
 
 def save_with_a_condition(model, collection, key, made):
     entity = model.create(key, name="first", qty=1, note="n", version=3)
-    collection.update_one({"_id": key}, {"$set": {"version": 4}})
+    collection.update_one({"_id": key}, {"$inc": {"version": 1}})
     entity.qty = 2
     entity.save(save_condition={"version": 3})
 
 
 def save_of_a_new_object_over_a_stored_one(model, collection, key, made):
     model.create(key, name="first", qty=1, note="n")
+    collection.update_one({"_id": key}, {"$set": {"note": "another application's"}})
     model.new(key, name="second", qty=2).save()
 
 
