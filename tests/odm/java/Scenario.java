@@ -97,6 +97,7 @@ final class Scenario {
         steps.put("save_after_delete", this::saveAfterDelete);
         steps.put("save_of_what_was_never_there", key -> model.save(model.make(key, "first", 1, null)).key());
         steps.put("save_without_a_field", this::saveWithoutField);
+        steps.put("save_with_a_field_it_does_not_know", this::saveWithUnknownField);
         steps.put("delete_after_another_applications_set", this::deleteAfterSet);
         return steps;
     }
@@ -155,6 +156,15 @@ final class Scenario {
     private Object saveWithoutField(String key) {
         Entity entity = stored(key);
         entity.setNote(null);
+        model.save(entity);
+        return key;
+    }
+
+    private Object saveWithUnknownField(String key) {
+        stored(key);
+        collection.updateOne(Filters.eq(key), Updates.set("added", 1));
+        Entity entity = model.read(key);
+        entity.setQty(2);
         model.save(entity);
         return key;
     }

@@ -127,6 +127,14 @@ const steps = {
     await model.save(entity);
   },
 
+  async save_with_a_field_it_does_not_know(model, collection, key) {
+    await model.create(key, FIELDS);
+    await collection.updateOne({ _id: key }, { $set: { added: 1 } });
+    const entity = await model.read(key);
+    entity.qty = 2;
+    await model.save(entity);
+  },
+
   async delete_after_another_applications_set(model, collection, key) {
     await model.create(key, FIELDS);
     const entity = await model.read(key);

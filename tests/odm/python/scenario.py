@@ -103,6 +103,14 @@ def save_without_a_field(model, collection, key, made):
     model.save(entity)
 
 
+def save_with_a_field_it_does_not_know(model, collection, key, made):
+    model.create(key, name="first", qty=1, note="n")
+    collection.update_one({"_id": key}, {"$set": {"added": 1}})
+    entity = model.read(key)
+    entity.qty = 2
+    model.save(entity)
+
+
 def delete_after_another_applications_set(model, collection, key, made):
     model.create(key, name="first", qty=1, note="n")
     entity = model.read(key)
@@ -143,6 +151,7 @@ STEPS = {
         save_after_delete,
         save_of_what_was_never_there,
         save_without_a_field,
+        save_with_a_field_it_does_not_know,
         delete_after_another_applications_set,
     )
 }
