@@ -18,8 +18,12 @@ compat: ## run pymongo's own test suite directly and through docward, and say wh
 	@scripts/compat.sh
 
 .PHONY: drivers
-drivers: ## run sessions of the Go and Java drivers directly and through docward, and say what differs
+drivers: ## run sessions of the Go and Java drivers and of ODMs directly and through docward, and say what differs
 	@scripts/drivers.sh
+
+.PHONY: odm
+odm: ## run ODMs directly and through docward: nothing differs, and with docs/odm.md's rules no save loses an update
+	@scripts/drivers.sh odm
 
 .PHONY: chaos
 chaos: ## clients at work while members and docward are killed, stopped, replaced; failover times; idle connections

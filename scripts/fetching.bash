@@ -29,6 +29,27 @@ pip_download() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 python3 -m pip download --quiet --no-deps --no-cache-dir --dest "$@" >&2
 }
 
+# needs_node LEAST WHAT: node in this version or a newer one.
+needs_node() {
+    local present
+    type -P node >/dev/null || fail "node $1 or newer is needed for $2, and there is none on the PATH"
+    present=$(node --version)
+    is_at_least "$1" "${present#v}" || fail "node $1 or newer is needed for $2, this is $present"
+}
+
+# npm_install FOLDER [PACKAGE@VERSION...]: what is named, or what the folder's package.json names.
+#
+# The optional packages are native add-ons (Kerberos, client-side encryption) which
+# the tests do not use; without them nothing is compiled or run at installation.
+npm_install() {
+    local folder=$1
+    shift
+    type -P npm >/dev/null || fail "npm is needed to install ${*:-packages}, and there is none on the PATH"
+    npm install --prefix "$folder" --omit=optional --ignore-scripts --no-audit --no-fund \
+        --loglevel=error --no-update-notifier "$@" >&2 ||
+        fail "npm could not install ${*:-what $folder/package.json names}, see above"
+}
+
 # begin NAME: a folder in the cache, `scratch`, that is gone in the end, whatever ends the script.
 begin() {
     mkdir -p "$cache"

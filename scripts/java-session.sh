@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Compiles the session of MongoDB's driver for Java (tests/java), whose libraries Maven keeps in the user's cache folder,
-# and prints the class path. Ends with status 77 where there is no Java or Maven to do it with.
+# java-session.sh [FOLDER]: compiles the session of MongoDB's driver for Java (tests/java), or what another folder holds,
+# whose libraries Maven keeps in the user's cache folder, and prints the class path. Ends with status 77 where there is no Java or Maven to
+# do it with, or Maven cannot have the libraries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/fetching.bash
 
 least=17
+sources=${1:-tests/java}
 libraries="$cache/maven"
 
 for tool in java javac mvn; do
@@ -14,17 +16,17 @@ done
 present=$(javac -version 2>&1)
 is_at_least "$least" "${present#javac }" || skip "a JDK of version $least or newer is needed, this is $present"
 
-classes="$(scripts/target-folder.sh)/drivers/java-session"
+classes="$(scripts/target-folder.sh)/drivers/${sources//\//-}"
 # Maven is slow, and asked again only when what is needed has changed.
-path="$libraries/class-path-$(sha256sum tests/java/pom.xml | cut -c1-12)"
+path="$libraries/class-path-$(sha256sum "$sources/pom.xml" | cut -c1-12)"
 mkdir -p "$libraries" "$classes"
 if [[ ! -e "$path" ]]; then
     say "fetching the driver and what it needs (once)"
     scratch=$(mktemp "$path.XXXXXX")
     trap 'rm -f "$scratch"' EXIT
-    mvn --quiet --batch-mode --file tests/java/pom.xml -Dmaven.repo.local="$libraries" \
-        dependency:build-classpath -Dmdep.outputFile="$scratch" >&2
+    mvn --quiet --batch-mode --file "$sources/pom.xml" -Dmaven.repo.local="$libraries" \
+        dependency:build-classpath -Dmdep.outputFile="$scratch" >&2 || skip "Maven could not have the libraries of $sources, see above"
     mv "$scratch" "$path"
 fi
-javac -Xlint:all -Werror -d "$classes" -cp "$(<"$path")" tests/java/*.java >&2
+javac -Xlint:all -Werror -d "$classes" -cp "$(<"$path")" "$sources"/*.java >&2
 echo "$classes:$(<"$path")"

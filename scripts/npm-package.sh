@@ -8,24 +8,16 @@ source "$(dirname "$0")/fetching.bash"
 package=$1 version=$2 least=$3
 environment="$cache/npm-$package-$version"
 
-type -P node >/dev/null || fail "node $least or newer is needed for $package, and there is none on the PATH"
-present=$(node --version)
-is_at_least "$least" "${present#v}" || fail "node $least or newer is needed for $package, this is $present"
+needs_node "$least" "$package"
 
 if [[ -d "$environment" ]]; then
     echo "$environment/node_modules"
     exit
 fi
-type -P npm >/dev/null || fail "npm is needed to install $package, and there is none on the PATH"
 
 begin "npm-$package"
-
-# The optional packages are native add-ons (Kerberos, client-side encryption) which
-# the tests do not use; without them nothing is compiled or run at installation.
 say "installing $package $version (once)"
 mkdir "$scratch/environment"
-npm install --prefix "$scratch/environment" --omit=optional --ignore-scripts --no-audit --no-fund \
-    --loglevel=error --no-update-notifier "$package@$version" >&2 ||
-    fail "npm could not install $package@$version, see above"
+npm_install "$scratch/environment" "$package@$version"
 keep "$scratch/environment" "$environment"
 echo "$environment/node_modules"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes a Python environment with what tests/python needs, once for every change of
-# its requirements or of python3, in the user's cache folder, and prints the path of
+# python-env.sh [REQUIREMENTS]: makes a Python environment with what tests/python needs, or with another file of
+# requirements, once for every change of them or of python3, in the user's cache folder, and prints the path of
 # its interpreter. Only the path goes to stdout. Parallel calls are safe.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-requirements="$root/tests/python/requirements.txt"
+requirements="$root/${1:-tests/python/requirements.txt}"
 
 type -P python3 >/dev/null || fail "python3 (3.9 or newer) is needed for the Python tests"
 identity=$(python3 -c 'import sys; print(sys.version, sys.base_prefix)')

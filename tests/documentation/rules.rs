@@ -17,18 +17,18 @@ enum Shown {
 /// Rules may be shown without the file around them, and patterns without the rule.
 fn recognise(block: &[&str]) -> Shown {
     let text = block.join("\n") + "\n";
-    let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let indented = |by: usize| text.lines().map(|line| format!("{:by$}{line}\n", "")).collect::<String>();
     let begins = |word: &str| block.iter().any(|line| line.starts_with(word));
     let is_pattern = docward::patterns::Pattern::NAMES.iter().any(|name| begins(&format!("{name}:")));
     if begins("version:") {
         return if begins("tests:") { Shown::TestFile(text) } else { Shown::RuleFile(text) };
     }
     if text.trim_start().starts_with("- name:") {
-        return Shown::RuleFile(format!("version: 1\nrules:\n{}", indented(&text)));
+        return Shown::RuleFile(format!("version: 1\nrules:\n{}", indented(2)));
     }
     if is_pattern {
         let namespace = if begins("namespace:") { "" } else { "    namespace: d.c\n" };
-        return Shown::RuleFile(format!("version: 1\nrules:\n  - name: shown\n{namespace}{}", indented(&text)));
+        return Shown::RuleFile(format!("version: 1\nrules:\n  - name: shown\n{namespace}{}", indented(4)));
     }
     Shown::Configuration(text)
 }

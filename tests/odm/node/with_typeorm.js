@@ -1,0 +1,46 @@
+// TypeORM's save().
+
+const { createHash } = require("node:crypto");
+
+require("reflect-metadata");
+const { ObjectId } = require("mongodb");
+const { DataSource, EntitySchema } = require("typeorm");
+
+const { run } = require("./scenario.js");
+
+const FIELDS = { name: { type: String }, qty: { type: Number }, note: { type: String, nullable: true } };
+
+const schema = (name, more) =>
+  new EntitySchema({ name, tableName: `typeorm_${name}`, columns: { _id: { type: String, primary: true, objectId: true, generated: true }, ...FIELDS, ...more } });
+
+// TypeORM leaves both to the database, which for MongoDB nobody counts: it sends the version that the entity has.
+const entities = [
+  schema("plain"),
+  schema("version_column", { version: { type: Number, version: true } }),
+  schema("versioned", { version: { type: Number } }),
+];
+
+function modelOf(source, name, initial) {
+  const repository = source.getMongoRepository(name);
+  const make = (_id, fields) => repository.create({ ...(_id && { _id }), ...initial, ...fields });
+  return {
+    name,
+    collection: `typeorm_${name}`,
+    key: "_id",
+    // Other keys than an ObjectId it does not find, and inserts the document again.
+    keyOf: (step) => new ObjectId(createHash("sha256").update(step).digest().subarray(0, 12)),
+    make,
+    create: (key, fields) => repository.save(make(key, fields)),
+    read: (key) => repository.findOneBy({ _id: key }),
+    save: (entity) => repository.save(entity),
+    remove: (entity) => repository.remove(entity),
+  };
+}
+
+run(async (uri, database) => {
+  // The database that it is given beside a connection string it does not heed.
+  const url = new URL(uri);
+  url.pathname = database;
+  const source = await new DataSource({ type: "mongodb", url: url.href, entities }).initialize();
+  return { models: [modelOf(source, "plain"), modelOf(source, "version_column"), modelOf(source, "versioned", { version: 1 })], close: () => source.destroy() };
+});
