@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::allowed;
-use super::case::{Session, Step};
+use super::case::{Kind, Session, Statement, Step};
 use super::lab::{Answer, Bench, Outcome};
 use super::rules::{Change, Rule};
 use super::{show, support};
@@ -48,14 +48,21 @@ impl Finding {
 /// A text without what is quoted in it, and without its numbers.
 pub(super) fn general(text: &str) -> String {
     let unquoted: String = text.split(['\'', '"']).step_by(2).collect::<Vec<_>>().join("_");
-    let end = unquoted.find('{').unwrap_or(unquoted.len());
+    let end = unquoted.find(['{', ':', '[']).unwrap_or(unquoted.len());
     unquoted[..end].chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect::<String>().replace("00", "0")
 }
 
 /// Docward's own word on why it sends a statement not at all.
 struct Rejection {
+    index: i32,
     pattern: String,
     reason: String,
+}
+
+impl Rejection {
+    fn finding(&self) -> Finding {
+        Finding::new("rejected although harmless", &self.pattern, self.reason.clone())
+    }
 }
 
 /// Everything that is wrong with one step.
@@ -67,7 +74,8 @@ pub(super) fn findings(
     collection: &str,
 ) -> Vec<Finding> {
     let statements = step.statements();
-    let through = Change { before: &outcome.before, after: &outcome.stored, statements: &statements };
+    let reply = outcome.through.reply.as_ref();
+    let through = Change { before: &outcome.before, after: &outcome.stored, statements: &statements, reply };
     let broken = rules.iter().filter_map(|rule| Some(Finding::new("broken", rule.name(), rule.broken(&through)?)));
     let mut found: Vec<Finding> = broken.collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
@@ -88,12 +96,15 @@ pub(super) fn findings(
         if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
             found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
         }
-        // A statement that changes nothing shows nothing about what it would have done to other documents.
-        let changes = differs(&[], &outcome.before, &outcome.directly_stored);
-        if changes && errors.1.is_empty() && is_harmless(rules, step, outcome, bench, collection) {
-            let unknown = rejections.iter().filter(|r| !allowed::rejects(&r.pattern, &r.reason));
-            found.extend(unknown.map(|r| Finding::new("rejected although harmless", &r.pattern, r.reason.clone())));
-        }
+        let unknown: Vec<Rejection> =
+            rejections.into_iter().filter(|r| !allowed::rejects(&r.pattern, &r.reason)).collect();
+        let first =
+            unknown.first().filter(|first| rejected_in_vain(rules, step, first.index, outcome, bench, collection));
+        found.extend(first.map(Rejection::finding));
+        return found;
+    }
+    if outcome_inserts(rules, outcome, &statements) {
+        found.push(Finding::new("differs", &names(rules), "it inserted beside a document that it matches"));
         return found;
     }
     if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
@@ -130,31 +141,65 @@ fn is_conflict(rules: &[Rule], errors: &[(i32, i32)]) -> bool {
     rules.iter().any(|rule| matches!(rule.name(), "replacement")) && errors.iter().all(|(_, code)| *code == 112)
 }
 
-/// Whether the same command without docward keeps every promise, after each of its statements.
-fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Bench, collection: &str) -> bool {
+/// An upsert that finds a document does not insert another, unless a bucket is full.
+fn outcome_inserts(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> bool {
+    let inserts = |after: &[Document]| after.len() > outcome.before.len();
+    let is_update = statements.len() == 1 && statements[0].kind == Kind::Update;
+    let opens = rules.iter().any(|rule| rule.name() == "bucket");
+    is_update && !opens && inserts(&outcome.stored) && !inserts(&outcome.directly_stored)
+}
+
+fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -> bool {
     let statements = step.statements();
-    let keeps = |before: &[Document], after: &[Document], step: &Step| {
-        let statements = step.statements();
-        let change = Change { before, after, statements: &statements };
-        rules.iter().all(|rule| rule.harmless(&change))
-    };
-    if !keeps(&outcome.before, &outcome.directly_stored, step) {
-        return false;
-    }
-    if statements.len() < 2 {
-        return true;
-    }
+    let change = Change { before, after, statements: &statements, reply: None };
+    rules.iter().all(|rule| rule.harmless(&change))
+}
+
+/// Whether the statement at `index` was rejected although, sent directly, it changes something and keeps every promise.
+/// One that changes nothing shows nothing about what it would have done to other documents.
+fn rejected_in_vain(
+    rules: &[Rule],
+    step: &Step,
+    index: i32,
+    outcome: &Outcome,
+    bench: &mut Bench,
+    collection: &str,
+) -> bool {
+    let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
-    for index in 0..statements.len() {
-        let mut single = step.only(index);
-        single.session = Session::None;
-        let (_, after) = bench.directly(collection, &before, &single);
-        if !keeps(&before, &after, &single) {
+    for at in 0..=index {
+        let single = step.only(at);
+        let (answer, after) = bench.directly(collection, &before, &single);
+        let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
+        if failed && at < index && !step.ordered() {
+            continue;
+        }
+        if failed || (!keeps(rules, &single, &before, &after) && at == index) {
             return false;
+        }
+        if at == index {
+            return differs(&[], &before, &after);
         }
         before = after;
     }
-    true
+    false
+}
+
+/// Whether the same command without docward keeps every promise, after each of its statements.
+fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Bench, collection: &str) -> bool {
+    let count = step.statements().len();
+    if count < 2 {
+        return keeps(rules, step, &outcome.before, &outcome.directly_stored);
+    }
+    let mut before = outcome.before.clone();
+    (0..count).all(|index| {
+        let mut single = step.only(index);
+        single.session = Session::None;
+        let (_, after) = bench.directly(collection, &before, &single);
+        let kept = keeps(rules, &single, &before, &after);
+        before = after;
+        kept
+    })
 }
 
 fn difference(rules: &[Rule], step: &Step, outcome: &Outcome, reply: &Document, direct: &Document) -> Option<String> {
@@ -252,7 +297,11 @@ fn rejections(reply: &Document) -> Vec<Rejection> {
     let read = |error: &Document| {
         let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
         let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
-        matches!(error.get_i32("code"), Ok(121)).then(|| Rejection { pattern: text("pattern"), reason: text("reason") })
+        matches!(error.get_i32("code"), Ok(121)).then(|| Rejection {
+            index: error.get_i32("index").unwrap_or(0),
+            pattern: text("pattern"),
+            reason: text("reason"),
+        })
     };
     std::iter::once(reply).chain(errors).filter_map(read).collect()
 }

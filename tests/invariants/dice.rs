@@ -9,17 +9,15 @@ impl Dice {
     pub(super) fn new(seed: u64) -> Dice {
         let mut random = Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         // The first numbers of neighbouring seeds resemble each other.
-        (0..8).for_each(|_| drop(random.next()));
+        for _ in 0..8 {
+            random.next();
+        }
         Dice(random)
     }
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
         // The low bits of xorshift are its weakest.
         ((self.0.next() >> 16) % limit.max(1) as u64) as usize
-    }
-
-    pub(super) fn number(&mut self) -> u64 {
-        self.0.next()
     }
 
     /// True `percent` times in a hundred.

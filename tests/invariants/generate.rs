@@ -79,7 +79,7 @@ impl<'a> Generator<'a> {
 
     fn stored(&mut self) -> Vec<Document> {
         let count = self.dice.pick(&[0, 1, 1, 2, 3]);
-        (1..=count)
+        let mut documents: Vec<Document> = (1..=count)
             .map(|id: i32| {
                 let mut document = self.document(35);
                 if self.dice.percent(90) {
@@ -93,7 +93,11 @@ impl<'a> Generator<'a> {
                 whole.extend(document);
                 whole
             })
-            .collect()
+            .collect();
+        for rule in self.rules {
+            rule.tidy_all(self.dice, &mut documents);
+        }
+        documents
     }
 
     /// Documents of before the rule, and of other applications.

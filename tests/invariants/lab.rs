@@ -152,6 +152,12 @@ impl Bench {
         }
     }
 
+    /// Forgets the numbers that were given.
+    pub(super) fn begin_counting(&mut self, collection: &str) {
+        let counter = doc! { "q": { "_id": collection }, "limit": 1 };
+        self.store.command(GUARDED, doc! { "delete": "counters", "deletes": [counter] });
+    }
+
     fn store_at(&mut self, database: &str, collection: &str, documents: &[Document]) {
         let all = doc! { "q": {}, "limit": 0 };
         let reply = self.store.command(database, doc! { "delete": collection, "deletes": [all] });

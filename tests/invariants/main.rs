@@ -53,6 +53,9 @@ impl Run<'_> {
     fn case(&mut self, case: &Case) -> Vec<Finding> {
         let mut stored = case.stored.clone();
         self.bench.store(self.collection, &stored);
+        if case.rules.iter().any(|rule| rule.counter()) {
+            self.bench.begin_counting(self.collection);
+        }
         for (index, step) in case.steps.iter().enumerate() {
             if index > 0 {
                 self.bench.store(self.collection, &stored);

@@ -7,13 +7,16 @@ use bson::Document;
 
 use super::case::{Kind, Statement};
 use super::dice::Dice;
-use super::patterns::{Bounds, Together};
+use super::patterns::{
+    Bounds, Bucket, Copies, Defaults, Deny, Queue, Replacement, Sequence, Timestamps, Together, Tree,
+};
 
 /// What became of one command, at one of the two sides.
 pub(super) struct Change<'a> {
     pub(super) before: &'a [Document],
     pub(super) after: &'a [Document],
     pub(super) statements: &'a [Statement],
+    pub(super) reply: Option<&'a Document>,
 }
 
 /// What the tests know of a pattern.
@@ -29,6 +32,9 @@ pub(super) trait Promise {
 
     /// Makes a stored document one that keeps the promise.
     fn tidy(&self, dice: &mut Dice, document: &mut Document);
+
+    /// The same for what concerns several documents.
+    fn tidy_all(&self, _dice: &mut Dice, _documents: &mut [Document]) {}
 
     /// What of its promise the change has broken.
     fn broken(&self, change: &Change<'_>) -> Option<String>;
@@ -46,12 +52,31 @@ pub(super) trait Promise {
     fn modifies(&self) -> bool {
         false
     }
+
+    /// Whether it counts in `guarded.counters`, by the collection's name.
+    fn counter(&self) -> bool {
+        false
+    }
+
+    /// The collection that the rule names.
+    fn namespace(&self, collection: &str) -> String {
+        format!("guarded.{collection}")
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Rule {
-    Bounds(Bounds),
+    Replacement(Replacement),
     Together(Together),
+    Bounds(Bounds),
+    Queue(Queue),
+    Bucket(Bucket),
+    Tree(Tree),
+    Timestamps(Timestamps),
+    Sequence(Sequence),
+    Copies(Copies),
+    Deny(Deny),
+    Defaults(Defaults),
 }
 
 impl std::ops::Deref for Rule {
@@ -59,8 +84,17 @@ impl std::ops::Deref for Rule {
 
     fn deref(&self) -> &Self::Target {
         match self {
-            Rule::Bounds(rule) => rule,
+            Rule::Replacement(rule) => rule,
             Rule::Together(rule) => rule,
+            Rule::Bounds(rule) => rule,
+            Rule::Queue(rule) => rule,
+            Rule::Bucket(rule) => rule,
+            Rule::Tree(rule) => rule,
+            Rule::Timestamps(rule) => rule,
+            Rule::Sequence(rule) => rule,
+            Rule::Copies(rule) => rule,
+            Rule::Deny(rule) => rule,
+            Rule::Defaults(rule) => rule,
         }
     }
 }
@@ -69,9 +103,19 @@ impl Rule {
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {
-            let rule = match dice.below(2) {
-                0 => Rule::Bounds(Bounds::random(dice)),
-                _ => Rule::Together(Together::random(dice)),
+            let rule = match dice.below(90) {
+                0..10 => Rule::Bounds(Bounds::random(dice)),
+                10..20 => Rule::Together(Together::random(dice)),
+                20..32 => Rule::Replacement(Replacement::random(dice)),
+                32..44 => Rule::Queue(Queue::random(dice)),
+                44..54 => Rule::Bucket(Bucket::random(dice)),
+                54..64 => Rule::Tree(Tree::random(dice)),
+                64..75 => Rule::Timestamps(Timestamps::random(dice)),
+                75..85 => Rule::Sequence(Sequence::random(dice)),
+                // Each has a worker of its own.
+                85 => Rule::Copies(Copies),
+                86..89 => Rule::Deny(Deny::random(dice)),
+                _ => Rule::Defaults(Defaults),
             };
             if chosen.is_none_or(|name| name == rule.name()) || dice.percent(10) {
                 return rule;
@@ -92,7 +136,8 @@ pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
     for (collection, rules) in sets {
         for (index, rule) in rules.iter().enumerate() {
             let settings = rule.settings().replace("COLLECTION", collection);
-            yaml += &format!("  - {{ name: {collection}-{index}, namespace: guarded.{collection}, {settings} }}\n");
+            let namespace = rule.namespace(collection);
+            yaml += &format!("  - {{ name: {collection}-{index}, namespace: {namespace}, {settings} }}\n");
         }
     }
     yaml
@@ -100,7 +145,15 @@ pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
 
 /// Whether docward takes the rules for one collection.
 pub(super) fn load(rules: &[Rule]) -> bool {
-    let text = rule_file(&[("c".to_owned(), rules)]);
+    loads(rule_file(&[("c".to_owned(), rules)]))
+}
+
+/// Whether docward knows these settings: some are newer than others.
+pub(super) fn understands(settings: &str) -> bool {
+    loads(format!("version: 1\nrules:\n  - {{ name: r, namespace: d.c, {settings} }}\n"))
+}
+
+fn loads(text: String) -> bool {
     let source = docward::rules::Source { name: "rules.yaml".into(), text };
     docward::patterns::RuleSet::from_sources(vec![source]).is_ok()
 }
@@ -110,7 +163,7 @@ impl Change<'_> {
     pub(super) fn changed(&self) -> impl Iterator<Item = (Option<&Document>, &Document)> {
         self.after.iter().filter_map(|after| {
             let before = self.earlier(after);
-            (before != Some(after)).then_some((before, after))
+            before.is_none_or(|before| !same(before, after)).then_some((before, after))
         })
     }
 
@@ -126,4 +179,9 @@ impl Change<'_> {
     pub(super) fn updates(&self) -> impl Iterator<Item = &Statement> {
         self.statements.iter().filter(|statement| statement.kind == Kind::Update)
     }
+}
+
+/// Equal to the byte; NaN is equal to itself.
+fn same(one: &Document, other: &Document) -> bool {
+    one == other || one.to_vec().unwrap() == other.to_vec().unwrap()
 }

@@ -11,7 +11,7 @@ use super::rules::Rule;
 use super::{Run, show};
 
 /// What to try before giving up; a case that takes seconds each time is not tried often.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// The smallest case found that shows the same finding.
 pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {

@@ -1,10 +1,11 @@
 //! `together`: a statement writes all of the fields or none; an inserted or replacing document has all or none.
 
-use bson::{Bson, Document};
+use bson::Document;
 
 use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
+use super::super::show::value;
 use super::super::values::{fitting, put, reachable, take};
 
 #[derive(Clone, Debug)]
@@ -63,8 +64,8 @@ impl Promise for Together {
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         change.changed().find_map(|(before, after)| {
-            let held = |document: &Document, field: &str| -> Vec<Bson> {
-                reachable(document, field).into_iter().cloned().collect()
+            let held = |document: &Document, field: &str| -> Vec<String> {
+                reachable(document, field).into_iter().map(value).collect()
             };
             let is_there: Vec<bool> = self.fields.iter().map(|field| !held(after, field).is_empty()).collect();
             let mixed = is_there.contains(&true) && is_there.contains(&false);
