@@ -29,14 +29,19 @@ impl Finding {
 
     /// The same for findings that differ in names and numbers only.
     pub(super) fn key(&self) -> String {
-        format!("{}: {}: {}", self.kind, self.pattern, general(&self.what))
+        format!("{}: {}: {}", self.kind, self.pattern, self.general())
     }
 }
 
 impl Finding {
     /// Whether a smaller case shows the same.
     pub(super) fn resembles(&self, other: &Finding) -> bool {
-        self.kind == other.kind && general(&self.what) == general(&other.what)
+        self.kind == other.kind && self.general() == other.general()
+    }
+
+    /// Without names and numbers; codes of errors are neither.
+    fn general(&self) -> String {
+        if self.kind == "errors differ" { self.what.clone() } else { general(&self.what) }
     }
 
     /// Whether it is about the same patterns, or some of them.
@@ -46,7 +51,7 @@ impl Finding {
 }
 
 /// A text without what is quoted in it, and without its numbers.
-pub(super) fn general(text: &str) -> String {
+fn general(text: &str) -> String {
     let unquoted: String = text.split(['\'', '"']).step_by(2).collect::<Vec<_>>().join("_");
     let end = unquoted.find(['{', ':', '[']).unwrap_or(unquoted.len());
     unquoted[..end].chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect::<String>().replace("00", "0")

@@ -152,7 +152,12 @@ impl<'a> Generator<'a> {
             1 => Session::Transaction,
             _ => Session::None,
         };
-        Step { command, session }
+        let mut step = Step { command, session };
+        // Drivers number no statements on many documents.
+        if session == Session::Retryable && step.statements().iter().any(|statement| statement.multi) {
+            step.session = Session::None;
+        }
+        step
     }
 
     fn batch(&mut self, mut element: impl FnMut(&mut Self) -> Document) -> Vec<Document> {

@@ -75,6 +75,14 @@ impl Lab {
         let named = sets.into_iter().enumerate().map(|(index, rules)| (format!("c{round}x{index}"), rules));
         let sets: Vec<(String, Vec<Rule>)> = named.collect();
         let borrowed: Vec<(String, &[Rule])> = sets.iter().map(|(name, rules)| (name.clone(), &rules[..])).collect();
+        // A collection that has just been made cannot be used in a transaction at once.
+        let mut client = Client::connect(&server().address());
+        client.command(GUARDED, doc! { "create": "counters" });
+        for (collection, _) in &sets {
+            for database in [GUARDED, PLAIN] {
+                client.command(database, doc! { "create": collection });
+            }
+        }
         let docward = Docward::before(&server().uri()).rules(&rule_file(&borrowed));
         Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
     }

@@ -23,7 +23,7 @@ mod show;
 mod shrink;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -39,8 +39,9 @@ const SETS: usize = 150;
 const CASES: usize = 40;
 const WORKERS: usize = 3;
 
-/// Findings that are reported; a failing test need not show more.
-const SHOWN: usize = 40;
+/// Cases that are shown for each kind of finding, and how long they are made smaller in all.
+const EXAMPLES: usize = 3;
+const SHRINKING: Duration = Duration::from_secs(300);
 
 /// One collection with its rules, to run cases on.
 struct Run<'a> {
@@ -74,15 +75,14 @@ impl Run<'_> {
 /// What a run has found, by key; the first case of each.
 #[derive(Default)]
 struct Book {
-    found: Mutex<BTreeMap<String, (usize, u64, Case, Finding)>>,
+    found: Mutex<BTreeMap<String, Vec<(u64, Case, Finding)>>>,
     cases: AtomicUsize,
 }
 
 impl Book {
     fn note(&self, seed: u64, case: &Case, finding: Finding) {
         let mut found = self.found.lock().unwrap();
-        let entry = found.entry(finding.key()).or_insert_with(|| (0, seed, case.clone(), finding));
-        entry.0 += 1;
+        found.entry(finding.key()).or_default().push((seed, case.clone(), finding));
     }
 }
 
@@ -104,15 +104,18 @@ fn round(seed: u64, book: &Book, deadline: Instant) {
             scope.spawn(move || {
                 let mut bench = lab.bench();
                 for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
+                    let mut slow = 0;
                     for number in 0..CASES {
-                        if Instant::now() > deadline {
-                            return;
+                        // Rules that are slow time and again leave no time for others.
+                        if Instant::now() > deadline || slow > 1 {
+                            break;
                         }
                         let seed = seed * 1_000_000 + (index * CASES + number) as u64;
                         let case = generate::case(&mut Dice::new(seed), rules);
                         let mut run = Run { bench: &mut bench, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
                         let found = run.case(&case);
+                        slow += usize::from(found.iter().any(|finding| finding.kind == "slow"));
                         // What does not come again is the machine's, or a race's.
                         let again = if found.is_empty() { Vec::new() } else { run.case(&case) };
                         for finding in
@@ -125,6 +128,23 @@ fn round(seed: u64, book: &Book, deadline: Instant) {
             });
         }
     });
+}
+
+/// Each kind of finding with the smallest cases that show it.
+fn report(found: &BTreeMap<String, Vec<(u64, Case, Finding)>>) -> String {
+    let (mut report, mut known) = (String::new(), BTreeSet::new());
+    let end = Instant::now() + SHRINKING;
+    for (key, cases) in found {
+        report += &format!("\n## {key} ({} times)\n", cases.len());
+        let few = cases.iter().step_by(cases.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
+        for (seed, case, finding) in few {
+            let (smaller, finding) = shrink::smaller(case, finding);
+            if known.insert(shrink::signature(&smaller, &finding)) {
+                report += &format!("\n  seed {seed}\n  {}\n{smaller}", finding.what);
+            }
+        }
+    }
+    report
 }
 
 #[test]
@@ -150,13 +170,8 @@ fn generated_statements_keep_every_promise() {
         cases as f64 / began.elapsed().as_secs_f64(),
         found.len()
     );
-    let mut report = String::new();
-    for (key, (count, seed, case, finding)) in found.iter().take(SHOWN) {
-        let (smaller, finding) = shrink::smaller(case, finding);
-        let text = format!("\n{key} ({count} times)\n  seed {seed}\n  {}\n{smaller}", finding.what);
-        eprintln!("{text}");
-        report += &text;
-    }
+    let report = report(&found);
+    eprintln!("{report}");
     if let Ok(file) = std::env::var("DOCWARD_INVARIANTS_REPORT") {
         std::fs::write(file, &report).unwrap();
     }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bson::Document;
 
-use super::case::{Kind, Statement};
+use super::case::Statement;
 use super::dice::Dice;
 use super::patterns::{
     Bounds, Bucket, Copies, Defaults, Deny, Queue, Replacement, Sequence, Timestamps, Together, Tree,
@@ -174,10 +174,6 @@ impl Change<'_> {
     pub(super) fn removed(&self) -> impl Iterator<Item = &Document> {
         let gone = |document: &Document| !self.after.iter().any(|after| after.get("_id") == document.get("_id"));
         self.before.iter().filter(move |document| gone(document))
-    }
-
-    pub(super) fn updates(&self) -> impl Iterator<Item = &Statement> {
-        self.statements.iter().filter(|statement| statement.kind == Kind::Update)
     }
 }
 

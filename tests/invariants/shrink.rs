@@ -61,6 +61,28 @@ fn fewest_rules(case: &Case, finding: &Finding) -> (Vec<Rule>, Lab) {
     unreachable!("all rules are a subset")
 }
 
+/// What a small case is made of, without its names and values: two cases with the same are one finding.
+pub(super) fn signature(case: &Case, finding: &Finding) -> String {
+    let rules: Vec<&str> = case.rules.iter().map(|rule| rule.name()).collect();
+    let steps: Vec<String> = case.steps.iter().map(|step| shape(&Bson::Document(step.command.clone()))).collect();
+    format!("{} {rules:?} {steps:?}", finding.kind)
+}
+
+fn shape(value: &Bson) -> String {
+    match value {
+        Bson::Document(document) => {
+            let field = |(key, value): (&String, &Bson)| {
+                let known = ["q", "u", "update", "query", "upsert", "multi", "remove", "_id"].contains(&key.as_str());
+                let name = if known || key.starts_with('$') { key } else { "f" };
+                format!("{name}{}", shape(value))
+            };
+            format!("{{{}}}", document.iter().map(field).collect::<Vec<_>>().join(","))
+        }
+        Bson::Array(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(",")),
+        _ => String::new(),
+    }
+}
+
 /// Cases that are simpler in one way, the greatest steps first.
 fn candidates(case: &Case) -> Vec<Case> {
     let mut found = Vec::new();

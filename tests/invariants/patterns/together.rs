@@ -77,7 +77,8 @@ impl Promise for Together {
             if !changed.contains(&true) {
                 return None;
             }
-            if mixed && change.updates().any(|statement| statement.replacement().is_some()) {
+            let replaced = matches!(change.statements, [statement] if statement.replacement().is_some());
+            if mixed && replaced {
                 return Some(format!("replaced by a document with some of {:?} only", self.fields));
             }
             let allowed = change.statements.iter().any(|statement| self.allows(statement, &changed));
