@@ -204,7 +204,7 @@ impl Bench {
     }
 }
 
-fn fresh_session() -> Bson {
+pub(super) fn fresh_session() -> Bson {
     let bytes = bson::oid::ObjectId::new().bytes().iter().chain(&[0; 4]).copied().collect();
     doc! { "id": Binary { subtype: BinarySubtype::Uuid, bytes } }.into()
 }

@@ -14,6 +14,7 @@ mod support;
 mod allowed;
 mod case;
 mod check;
+mod corpus;
 mod dice;
 mod generate;
 mod lab;
@@ -176,4 +177,23 @@ fn generated_statements_keep_every_promise() {
         std::fs::write(file, &report).unwrap();
     }
     assert!(found.is_empty(), "{} kinds of findings, see above", found.len());
+}
+
+#[test]
+fn what_once_broke_a_promise_keeps_it() {
+    let failures = corpus::failures();
+    let (known, new): (Vec<_>, Vec<_>) = failures.iter().partition(|(name, _)| corpus::is_known(name));
+    eprintln!("corpus: {} entries fail, as is known", known.len());
+    for name in corpus::known().iter().filter(|name| !known.iter().any(|(failed, _)| failed == *name)) {
+        eprintln!("corpus: fails no longer, and can leave FAILING: {name}");
+    }
+    for (_, described) in &new {
+        eprintln!("corpus: {described}");
+    }
+    assert!(
+        new.is_empty(),
+        "{} entries of the corpus fail: {:#?}",
+        new.len(),
+        new.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
 }

@@ -148,9 +148,12 @@ pub(super) fn load(rules: &[Rule]) -> bool {
     loads(rule_file(&[("c".to_owned(), rules)]))
 }
 
-/// Whether docward knows these settings: some are newer than others.
-pub(super) fn understands(settings: &str) -> bool {
-    loads(format!("version: 1\nrules:\n  - {{ name: r, namespace: d.c, {settings} }}\n"))
+/// Whether docward takes rules with these settings for one collection: some settings are newer than others, and some
+/// rules do not go together.
+pub(super) fn understands(settings: &[String]) -> bool {
+    let rule =
+        |(number, settings): (usize, &String)| format!("  - {{ name: r{number}, namespace: d.c, {settings} }}\n");
+    loads(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>()))
 }
 
 fn loads(text: String) -> bool {

@@ -212,9 +212,16 @@ pub(super) fn as_number(value: &Bson) -> Option<f64> {
         Bson::Int32(n) => Some(f64::from(*n)),
         Bson::Int64(n) => Some(*n as f64),
         Bson::Double(n) => Some(*n),
-        Bson::Decimal128(n) => n.to_string().parse().ok(),
+        Bson::Decimal128(n) => decimal_as_number(&n.to_string()),
         _ => None,
     }
+}
+
+/// What is too large for a double is no infinity.
+fn decimal_as_number(text: &str) -> Option<f64> {
+    let number: f64 = text.parse().ok()?;
+    let overflows = number.is_infinite() && text.contains(|c: char| c.is_ascii_digit());
+    Some(if overflows { f64::MAX.copysign(number) } else { number })
 }
 
 /// Whether two paths are the same, or one leads to what is in the other.

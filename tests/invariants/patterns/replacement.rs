@@ -101,7 +101,9 @@ impl Replacement {
 
 fn knows_count_updates() -> bool {
     static KNOWS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *KNOWS.get_or_init(|| understands("replacement: { unguarded: guard, guard: version, count_updates: true }"))
+    *KNOWS.get_or_init(|| {
+        understands(&["replacement: { unguarded: guard, guard: version, count_updates: true }".to_owned()])
+    })
 }
 
 impl Promise for Replacement {

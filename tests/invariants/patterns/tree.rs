@@ -17,6 +17,7 @@ fn text(id: &Bson) -> Option<String> {
     match id {
         Bson::Int32(id) => Some(id.to_string()),
         Bson::Int64(id) => Some(id.to_string()),
+        Bson::Double(id) if id.fract() == 0.0 && id.abs() < 1e9 => Some((*id as i64).to_string()),
         Bson::String(id) if !id.contains(',') && !id.is_empty() => Some(id.clone()),
         Bson::ObjectId(id) => Some(id.to_string()),
         _ => None,
@@ -31,6 +32,7 @@ fn same_id(one: &Bson, other: &Bson) -> bool {
     let whole = |id: &Bson| match id {
         Bson::Int32(id) => Some(i64::from(*id)),
         Bson::Int64(id) => Some(*id),
+        Bson::Double(id) if id.fract() == 0.0 && id.abs() < 1e9 => Some(*id as i64),
         _ => None,
     };
     one == other || whole(one).is_some() && whole(one) == whole(other)
