@@ -37,7 +37,6 @@ pub(super) struct Statement {
     pub(super) filter: Document,
     pub(super) update: Option<Bson>,
     pub(super) inserted: Option<Document>,
-    pub(super) upsert: bool,
     pub(super) multi: bool,
 }
 
@@ -88,7 +87,6 @@ impl Step {
                     kind: Kind::Update,
                     filter: element.get_document("q").cloned().unwrap_or_default(),
                     update: element.get("u").cloned(),
-                    upsert: flag(&element, "upsert"),
                     multi: flag(&element, "multi"),
                     ..Statement::default()
                 })
@@ -106,7 +104,6 @@ impl Step {
                 kind: if flag(command, "remove") { Kind::Delete } else { Kind::Update },
                 filter: command.get_document("query").cloned().unwrap_or_default(),
                 update: command.get("update").cloned(),
-                upsert: flag(command, "upsert"),
                 ..Statement::default()
             }],
         }
