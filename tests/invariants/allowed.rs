@@ -24,16 +24,19 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("queue", "reaches the lock by position"),
     ("queue", "which only a claim counts up"),
     // A claim is of one job.
-    ("queue", "many jobs"),
+    ("queue", "several jobs at once"),
     // Limits: what takes items away, or pushes to several buckets, is unguardable.
     ("bucket", "could leave array and count apart"),
     ("bucket", "without adding anything"),
     ("bucket", "several buckets"),
     ("bucket", "picks a bucket by _id"),
     // Limits of `merge`.
-    ("replacement", "which the document itself leaves out or has otherwise"),
     ("replacement", "cannot be merged"),
+    ("replacement", "which the document itself leaves out"),
     ("replacement", "cannot be reached"),
+    // Limits: operators leave the version alone, or count it up.
+    ("replacement", "by other means than $set and $inc"),
+    ("replacement", "back, or removes it"),
     // Limits: registers are written whole, by $set, with a time of the rule's type.
     ("timestamps", "depends on the order of writes"),
     ("timestamps", "overlaps the guarded field"),
@@ -88,5 +91,8 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
     let unreached = has(&["bounds", "queue", "bucket", "replacement"])
         && through.is_empty()
         && direct.iter().all(|(_, code)| *code != 11000);
-    by_pipeline || unreached
+    // Several things are wrong with a statement, and another is noticed first.
+    const ARGUMENTS: [i32; 9] = [2, 9, 14, 28, 40, 52, 54, 56, 66];
+    let of_arguments = |errors: &[(i32, i32)]| errors.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 112);
+    by_pipeline || unreached || same_places && !direct.is_empty() && of_arguments(through) && of_arguments(direct)
 }

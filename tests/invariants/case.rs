@@ -109,6 +109,13 @@ impl Step {
         }
     }
 
+    /// Whether one of its statements inserts what it does not find.
+    pub(super) fn upserts(&self) -> bool {
+        let flag = |of: &Document| of.get_bool("upsert").unwrap_or(false);
+        let updates = self.command.get_array("updates").into_iter().flatten().filter_map(Bson::as_document);
+        flag(&self.command) || updates.into_iter().any(flag)
+    }
+
     /// The same with one statement of a batch only.
     pub(super) fn only(&self, index: usize) -> Step {
         let mut step = self.clone();

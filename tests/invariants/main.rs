@@ -41,8 +41,8 @@ const CASES: usize = 40;
 const WORKERS: usize = 3;
 
 /// Cases that are shown for each kind of finding, and how long they are made smaller in all.
-const EXAMPLES: usize = 3;
-const SHRINKING: Duration = Duration::from_secs(300);
+const EXAMPLES: usize = 2;
+const SHRINKING: Duration = Duration::from_secs(120);
 
 /// One collection with its rules, to run cases on.
 struct Run<'a> {

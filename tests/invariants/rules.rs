@@ -10,6 +10,7 @@ use super::dice::Dice;
 use super::patterns::{
     Bounds, Bucket, Copies, Defaults, Deny, Queue, Replacement, Sequence, Timestamps, Together, Tree,
 };
+use super::values::as_number;
 
 /// What became of one command, at one of the two sides.
 pub(super) struct Change<'a> {
@@ -171,11 +172,11 @@ impl Change<'_> {
     }
 
     pub(super) fn earlier(&self, document: &Document) -> Option<&Document> {
-        self.before.iter().find(|before| before.get("_id") == document.get("_id"))
+        self.before.iter().find(|before| same_id(before, document))
     }
 
     pub(super) fn removed(&self) -> impl Iterator<Item = &Document> {
-        let gone = |document: &Document| !self.after.iter().any(|after| after.get("_id") == document.get("_id"));
+        let gone = |document: &Document| !self.after.iter().any(|after| same_id(after, document));
         self.before.iter().filter(move |document| gone(document))
     }
 }
@@ -183,4 +184,10 @@ impl Change<'_> {
 /// Equal to the byte; NaN is equal to itself.
 fn same(one: &Document, other: &Document) -> bool {
     one == other || one.to_vec().unwrap() == other.to_vec().unwrap()
+}
+
+/// Numbers of all types are one `_id`, as the server sees it.
+fn same_id(one: &Document, other: &Document) -> bool {
+    let number = |document: &Document| document.get("_id").and_then(as_number);
+    one.get("_id") == other.get("_id") || number(one).is_some() && number(one) == number(other)
 }

@@ -2,9 +2,10 @@
 
 use bson::{Bson, Document};
 
+use super::super::case::Statement;
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
-use super::super::values::{as_number, put, reachable, small_number, take};
+use super::super::values::{as_number, put, reachable, related, small_number, take};
 
 #[derive(Clone, Debug)]
 pub(in super::super) struct Bounds {
@@ -83,6 +84,26 @@ impl Promise for Bounds {
             (!same && !nearer())
                 .then(|| format!("'{}' is out of range: {}", self.field, super::super::show::value(wrong)))
         })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        self.broken(direct).is_none() && !direct.statements.iter().any(|statement| self.refuses(statement))
+    }
+}
+
+/// Not told by documents: what the pattern's page says that it refuses whatever is stored.
+impl Bounds {
+    fn refuses(&self, statement: &Statement) -> bool {
+        let operators = statement.update.as_ref().and_then(Bson::as_document);
+        let upsert_only = operators.and_then(|update| update.get_document("$setOnInsert").ok());
+        let value_on_insert = upsert_only.and_then(|paths| paths.get(self.field));
+        let written = statement.writes().into_iter().any(|(operator, path, value)| match operator.as_str() {
+            "$set" | "$min" | "$max" => path == self.field && !self.contains(&value),
+            "$mul" | "$bit" | "$rename" => related(&path, self.field),
+            _ => false,
+        });
+        let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
+        written || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
     }
 }
 

@@ -151,13 +151,18 @@ impl Promise for Replacement {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let [statement] = direct.statements else { return true };
-        let mut changed = direct.changed().filter_map(|(before, after)| Some((before?, after)));
-        if statement.replacement().is_none() {
-            return !self.counts() || !self.version.is_some_and(|version| statement.touches(version));
+        let Some(document) = statement.replacement() else {
+            return !self.version.is_some_and(|version| statement.touches(version));
+        };
+        // What carries a version was read before: it must not insert.
+        let inserts = direct.after.len() > direct.before.len();
+        if inserts && self.policy == Policy::Check && self.version_of(document).is_some() {
+            return false;
         }
+        let mut changed = direct.changed().filter_map(|(before, after)| Some((before?, after)));
         changed.all(|(before, after)| {
-            self.replaced(statement, before, after)
-                .is_none_or(|what| what.contains("version is not") || what.contains("has no version"))
+            let wrong = self.replaced(statement, before, after);
+            wrong.is_none_or(|what| what.contains("version is not") || what.contains("has no version"))
         })
     }
 
