@@ -24,7 +24,12 @@ pub(super) fn case(dice: &mut Dice, rules: &[Rule]) -> Case {
     let stored: Vec<Document> = generator.stored();
     generator.known.clone_from(&stored);
     let count = generator.dice.pick(&[1, 1, 1, 1, 2, 3]);
-    let steps = (0..count).map(|_| generator.step()).collect();
+    let mut steps: Vec<Step> = Vec::new();
+    for _ in 0..count {
+        // Workers claim one after the other, and devices send everything twice.
+        let again = steps.last().filter(|_| generator.dice.percent(25)).cloned();
+        steps.push(again.unwrap_or_else(|| generator.step()));
+    }
     Case { rules: rules.to_vec(), stored, steps }
 }
 
@@ -210,8 +215,8 @@ impl<'a> Generator<'a> {
         let updates = self.batch(|this| {
             this.identifiers.clear();
             let upsert = this.dice.percent(35);
-            let u = this.modification(upsert);
-            let mut element = doc! { "q": this.filter(upsert), "u": u };
+            let (q, u) = this.change(upsert);
+            let mut element = doc! { "q": q, "u": u };
             if upsert {
                 element.insert("upsert", true);
             }
@@ -229,15 +234,15 @@ impl<'a> Generator<'a> {
 
     fn find_and_modify(&mut self) -> Document {
         let upsert = self.dice.percent(35);
-        let mut command = doc! { "findAndModify": "c", "query": self.filter(upsert) };
+        let (query, update) = self.change(upsert);
+        let mut command = doc! { "findAndModify": "c", "query": query };
         if self.dice.percent(40) {
             command.insert("sort", doc! { "_id": self.dice.pick(&[1, -1]) });
         }
         if self.dice.percent(15) {
             command.insert("remove", true);
         } else {
-            let u = self.modification(upsert);
-            command.insert("update", u);
+            command.insert("update", update);
             if upsert {
                 command.insert("upsert", true);
             }
@@ -376,6 +381,19 @@ impl<'a> Generator<'a> {
             11 => doc! { "$expr": { "$eq": [format!("${path}"), literal] } },
             12 => doc! { path: { "$gte": small_number(self.dice) } },
             _ => doc! { path: { "$gt": 0 } },
+        }
+    }
+
+    /// A filter, and what becomes of what it matches.
+    fn change(&mut self, upsert: bool) -> (Document, Bson) {
+        let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
+        let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };
+        match idiom {
+            Some((filter, update)) => (filter, update.into()),
+            None => {
+                let modification = self.modification(upsert);
+                (self.filter(upsert), modification)
+            }
         }
     }
 

@@ -35,9 +35,9 @@ use dice::Dice;
 use lab::{Bench, Lab};
 
 /// Sets of rules that one docward holds at a time.
-const SETS: usize = 150;
+const SETS: usize = 60;
 /// Cases for each of them.
-const CASES: usize = 40;
+const CASES: usize = 60;
 const WORKERS: usize = 3;
 
 /// Cases that are shown for each kind of finding, and how long they are made smaller in all.

@@ -37,6 +37,11 @@ pub(super) trait Promise {
     /// The same for what concerns several documents.
     fn tidy_all(&self, _dice: &mut Dice, _documents: &mut [Document]) {}
 
+    /// A filter and an update as the pattern's own applications send them.
+    fn idiom(&self, _dice: &mut Dice) -> Option<(Document, Document)> {
+        None
+    }
+
     /// What of its promise the change has broken.
     fn broken(&self, change: &Change<'_>) -> Option<String>;
 

@@ -1,6 +1,6 @@
 //! `bucket`: the count is the array's length, which stays within the limit, and no item is lost.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use super::super::case::Kind;
 use super::super::dice::Dice;
@@ -71,6 +71,12 @@ impl Promise for Bucket {
         document.insert(COUNT, items.len() as i32);
         document.insert(ARRAY, items);
         document.insert("sku", dice.pick(&["x", "y"]));
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let many = vec![1; dice.below(self.limit + 2)];
+        let push = dice.pick(&[Bson::Int32(1), doc! { "$each": many }.into()]);
+        Some((doc! { "sku": dice.pick(&["x", "y"]) }, doc! { "$push": { ARRAY: push } }))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -1,7 +1,7 @@
 //! `queue`: a job that is locked is changed or deleted only by who names its attempt; a claim takes the time and counts
 //! the attempts up, which never go back.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
@@ -128,6 +128,23 @@ impl Promise for Queue {
         if dice.percent(20) {
             document.remove(dice.pick(&[LOCKED, SINCE, ATTEMPTS]));
         }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let id = 1 + dice.below(3) as i32;
+        let locked = dice.pick(&[Bson::Boolean(true), Bson::Boolean(true), Bson::Boolean(true), 1.into()]);
+        let claim = doc! { "$set": { LOCKED: locked, "note": dice.below(100) as i32 } };
+        let attempt = dice.below(4) as i32;
+        Some(match dice.below(7) {
+            0..3 => (doc! { "_id": id }, claim),
+            3 => (doc! { LOCKED: false }, claim),
+            4 => (doc! {}, claim),
+            5 => (doc! { "_id": id, ATTEMPTS: attempt }, doc! { "$set": { LOCKED: false, "note": "done" } }),
+            _ => (
+                doc! { "_id": id, ATTEMPTS: attempt },
+                doc! { LOCKED: dice.percent(50), SINCE: date(PAST), ATTEMPTS: attempt, "note": "done" },
+            ),
+        })
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

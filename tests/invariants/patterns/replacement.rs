@@ -2,7 +2,7 @@
 //! document; under `merge` fields that it does not name survive; with a version each save is of the version that was
 //! read, and counts it up.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use super::super::case::Statement;
 use super::super::dice::Dice;
@@ -137,6 +137,26 @@ impl Promise for Replacement {
             1 => put(document, version, Bson::Int64(dice.below(3) as i64)),
             _ => put(document, version, Bson::Int32(dice.below(4) as i32)),
         }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let mut filter = doc! { "_id": 1 + dice.below(3) as i32 };
+        let mut update = doc! { "note": dice.below(100) as i32 };
+        if let Some(version) = self.version.filter(|_| dice.percent(70)) {
+            let known = dice.below(4) as i32;
+            put(&mut update, version, known.into());
+            if dice.percent(30) {
+                filter.insert(version, known);
+            }
+        }
+        Some((
+            filter,
+            if dice.percent(70) {
+                update
+            } else {
+                doc! { "$set": update }
+            },
+        ))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

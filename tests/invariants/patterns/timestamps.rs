@@ -1,6 +1,6 @@
 //! `timestamps`: a guarded field changes together with its stamp, which is the source's time and never goes back.
 
-use bson::{Bson, DateTime, Document};
+use bson::{Bson, DateTime, Document, doc};
 
 use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
@@ -182,6 +182,20 @@ impl Promise for Timestamps {
                 put(document, &format!("{STORE}.{name}"), time(dice));
             }
         }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let field = dice.pick(&Promise::fields(self));
+        let time = date(PAST + dice.below(8) as i64 * 1000);
+        let mut set = doc! { SOURCE: time };
+        if self.per_document && dice.percent(60) {
+            set.insert("note", dice.below(100) as i32);
+            return Some((doc! { "_id": 1 + dice.below(3) as i32 }, set));
+        }
+        if field != SOURCE {
+            set.insert(field, dice.below(100) as i32);
+        }
+        Some((doc! { "_id": 1 + dice.below(3) as i32 }, doc! { "$set": set }))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

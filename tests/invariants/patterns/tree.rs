@@ -1,6 +1,6 @@
 //! `tree`: a node's parent is there, and its path is the parent's with the parent in it; no circles.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
@@ -109,6 +109,18 @@ impl Promise for Tree {
                 node.insert(PATH, path.map_or(Bson::Null, Bson::String));
             }
         }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let (id, parent) = (1 + dice.below(4) as i32, 1 + dice.below(4) as i32);
+        let update = dice.pick(&[
+            doc! { "$set": { PARENT: parent } },
+            doc! { "$set": { PARENT: parent } },
+            doc! { "$unset": { PARENT: "" } },
+            doc! { PARENT: parent },
+            doc! { "note": 1 },
+        ]);
+        Some((doc! { "_id": id }, update))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
