@@ -25,6 +25,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("queue", "which only a claim counts up"),
     // A claim is of one job.
     ("queue", "several jobs at once"),
+    ("queue", "claimed already"),
     // Limits: what takes items away, or pushes to several buckets, is unguardable.
     ("bucket", "could leave array and count apart"),
     ("bucket", "without adding anything"),

@@ -161,15 +161,17 @@ impl Promise for Queue {
         let free = |job: &Document| self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most));
         direct.statements.iter().all(|statement| {
             let claims = Self::claims(statement);
-            let named = statement.filter.get("_id").is_some_and(|id| id.as_document().is_none());
-            let changes = direct.changed().all(|(before, after)| {
+            // The job that it names is there for the taking.
+            let named = statement.filter.get("_id").is_some_and(|id| {
+                let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
+                job.is_some_and(|job| free(job) && !is_held(job))
+            });
+            let uncounted = direct.changed().all(|(before, after)| {
                 let Some(before) = before else { return true };
-                let counted = attempts(before) == attempts(after)
-                    && before.contains_key(ATTEMPTS) == after.contains_key(ATTEMPTS);
-                counted && (!claims || free(before) && !is_held(before))
+                attempts(before) == attempts(after) && before.contains_key(ATTEMPTS) == after.contains_key(ATTEMPTS)
             });
             let unclear = statement.kind == Kind::Update && statement.touches(SINCE);
-            changes && !unclear && (!claims || named)
+            uncounted && !unclear && (!claims || named)
         })
     }
 
