@@ -95,5 +95,10 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
     // Several things are wrong with a statement, and another is noticed first.
     const ARGUMENTS: [i32; 9] = [2, 9, 14, 28, 40, 52, 54, 56, 66];
     let of_arguments = |errors: &[(i32, i32)]| errors.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 112);
-    by_pipeline || unreached || same_places && !direct.is_empty() && of_arguments(through) && of_arguments(direct)
+    // Another bucket is picked than directly, one whose array is none.
+    let no_array = has(&["bucket"]) && through.iter().all(|(_, code)| *code == 2) && direct.is_empty();
+    by_pipeline
+        || unreached
+        || no_array
+        || same_places && !direct.is_empty() && of_arguments(through) && of_arguments(direct)
 }

@@ -101,8 +101,10 @@ pub(super) fn findings(
         if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
             found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
         }
-        let unknown: Vec<Rejection> =
-            rejections.into_iter().filter(|r| !allowed::rejects(&r.pattern, &r.reason)).collect();
+        let unknown: Vec<Rejection> = rejections
+            .into_iter()
+            .filter(|r| !allowed::rejects(&r.pattern, &r.reason) && !shares(rules, &r.pattern))
+            .collect();
         let first =
             unknown.first().filter(|first| rejected_in_vain(rules, step, first.index, outcome, bench, collection));
         found.extend(first.map(Rejection::finding));
@@ -114,7 +116,7 @@ pub(super) fn findings(
     }
     if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, bench, collection);
-        if harmless || !is_conflict(rules, &errors.0) {
+        if harmless || statements.len() == 1 && !is_conflict(rules, &errors.0) {
             found.push(Finding::new(
                 "errors differ",
                 &names(rules),
@@ -128,6 +130,15 @@ pub(super) fn findings(
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// Whether another rule keeps a field of this one: then what is rejected is what that rule would have stored.
+fn shares(rules: &[Rule], pattern: &str) -> bool {
+    let kept =
+        |rule: &Rule| matches!(rule.name(), "bucket" | "queue" | "sequence" | "replacement") && rule.name() != pattern;
+    let others: Vec<String> = rules.iter().filter(|rule| kept(rule)).flat_map(|rule| rule.fields()).collect();
+    let own = rules.iter().filter(|rule| rule.name() == pattern).flat_map(|rule| rule.fields());
+    own.into_iter().any(|field| others.contains(&field))
 }
 
 fn codes(errors: &[(i32, i32)]) -> Vec<i32> {

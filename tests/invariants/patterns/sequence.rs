@@ -84,8 +84,10 @@ impl Promise for Sequence {
         })
     }
 
-    fn harmless(&self, _: &Change<'_>) -> bool {
-        true
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        // What works on the number finds another one, or one where there was none.
+        let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
+        !direct.statements.iter().any(works_on_it)
     }
 
     fn strip(&self, document: &mut Document) {

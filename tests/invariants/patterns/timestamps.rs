@@ -37,6 +37,24 @@ fn same(one: Option<&Bson>, other: Option<&Bson>) -> bool {
     one.map(show::value) == other.map(show::value)
 }
 
+/// Dates that are written under the store, at whatever depth.
+fn stamps_in(document: &Document, found: &mut Vec<DateTime>) {
+    for (key, value) in document {
+        if key.starts_with(STORE) {
+            dates_in(value, found);
+        } else if let Bson::Document(inner) = value {
+            stamps_in(inner, found);
+        }
+    }
+}
+
+fn dates_in(value: &Bson, found: &mut Vec<DateTime>) {
+    found.extend(as_date(Some(value)));
+    if let Bson::Document(inner) = value {
+        inner.iter().for_each(|(_, value)| dates_in(value, found));
+    }
+}
+
 fn as_date(value: Option<&Bson>) -> Option<DateTime> {
     value.and_then(Bson::as_datetime).copied()
 }
@@ -53,7 +71,7 @@ impl Timestamps {
     /// The registers that may be in a document.
     fn names(&self, documents: [Option<&Document>; 2]) -> Vec<String> {
         if let Some(fields) = &self.fields {
-            return fields.iter().map(|field| (*field).to_owned()).collect();
+            return fields.iter().chain([&SOURCE]).map(|field| (*field).to_owned()).collect();
         }
         let mut names: Vec<String> = documents.into_iter().flatten().flat_map(Document::keys).cloned().collect();
         names.retain(|name| name != "_id" && name != STORE);
@@ -73,7 +91,10 @@ impl Timestamps {
     }
 
     fn source_of(statement: &Statement) -> Vec<DateTime> {
+        // Stamps that a client brings are its source's times.
         let mut found = Vec::new();
+        let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
+        whole.into_iter().flatten().for_each(|document| stamps_in(document, &mut found));
         found.extend(as_date(statement.inserted.as_ref().and_then(|document| document.get(SOURCE))));
         found.extend(as_date(statement.replacement().and_then(|document| document.get(SOURCE))));
         found.extend(as_date(statement.pinned(SOURCE)));
