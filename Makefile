@@ -13,6 +13,10 @@ run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C re
 test: ## run all tests; fetches the mongod, mongosh and Python packages they need
 	@scripts/test.sh
 
+.PHONY: invariants
+invariants: ## random statements against random rules, directly and through docward, for ten minutes (DOCWARD_INVARIANTS_SECONDS=600)
+	@scripts/invariants.sh
+
 .PHONY: compat
 compat: ## run pymongo's own test suite directly and through docward, and say what differs
 	@scripts/compat.sh

@@ -1,0 +1,160 @@
+//! What docward's pages say that it rejects, or answers otherwise, although the statement at hand would have done no
+//! harm. Everything else of that kind is a finding, unless `OPEN` says that it is known and not yet decided.
+
+use super::check::Finding;
+use super::rules::Rule;
+
+/// Pattern, and a piece of the reason that stays the same.
+const REJECTIONS: &[(&str, &str)] = &[
+    // Pipelines that compute, or replace, are not analysed by any pattern.
+    ("*", "aggregation pipeline"),
+    // `unguarded: reject` wants the condition from the client, whatever is stored.
+    ("bounds", "without the condition that keeps it in range"),
+    // Limits: operators whose result depends on what is stored, parts of the field and fields around it.
+    ("bounds", "cannot be bounded"),
+    ("bounds", "lies inside an array"),
+    // An upsert that adds may also find a document that has no room; it must pick by _id.
+    ("bounds", "as an upsert it could insert a second document"),
+    // A statement that writes some of the fields is rejected, whatever a filter or $setOnInsert adds to it.
+    ("together", "it changes"),
+    // Limits: only the attempt or `locked: false` shows that nobody works on the job.
+    ("queue", "its filter has neither"),
+    ("queue", "it replaces a job without"),
+    ("queue", "is neither a claim nor a release"),
+    ("queue", "reaches the lock by position"),
+    ("queue", "which only a claim counts up"),
+    // A claim is of one job.
+    ("queue", "several jobs at once"),
+    ("queue", "claimed already"),
+    // Limits: what takes items away, or pushes to several buckets, is unguardable.
+    ("bucket", "could leave array and count apart"),
+    ("bucket", "without adding anything"),
+    ("bucket", "several buckets"),
+    ("bucket", "picks a bucket by _id"),
+    // Limits of `merge`.
+    ("replacement", "cannot be merged"),
+    ("replacement", "which the document itself leaves out"),
+    ("replacement", "cannot be reached"),
+    // Limits: operators leave the version alone, or count it up.
+    ("replacement", "by other means than $set and $inc"),
+    ("replacement", "back, or removes it"),
+    // Limits: registers are written whole, by $set, with a time of the rule's type.
+    ("timestamps", "depends on the order of writes"),
+    ("timestamps", "overlaps the guarded field"),
+    ("timestamps", "stamps are kept per field"),
+    ("timestamps", "cannot be combined with writes to guarded fields"),
+    ("timestamps", "without its source time"),
+    ("timestamps", "its source time"),
+    ("timestamps", "positional or numeric part"),
+    ("timestamps", "it uses arrayFilters"),
+    ("timestamps", "where the stamps are kept"),
+    ("timestamps", "begins with $"),
+    // The number has no place.
+    ("sequence", "there is no room for"),
+    // Limits: moves go one node a statement; _ids in one type, without the separator; no collation.
+    ("tree", "it could move many nodes at once"),
+    ("tree", "cannot be told beforehand"),
+    ("tree", "by other means than $set"),
+    ("tree", "it has a collation"),
+    ("tree", "is nothing that a node can have as _id"),
+    ("tree", "its _id is of type"),
+    ("tree", "there is no room for"),
+    ("tree", "twice, or writes a field inside it"),
+    // Limits: operators that do not tell the new value, references in arrays.
+    ("copies", "in a way that does not tell its new value"),
+    ("copies", "which is a copy"),
+];
+
+/// Findings that are known and neither repaired nor decided: kind, the patterns that take part, a piece of what is found.
+/// With `DOCWARD_INVARIANTS_STRICT` they are reported as all others. Whoever repairs one takes its line away.
+const OPEN: &[(&str, &str, &str)] = &[
+    // Claims by `locked: 1`, and by replacements that do not take the time.
+    (BROKEN, "queue", ""),
+    // An operator sets the version to something that cannot be counted.
+    (BROKEN, "replacement", "did not count the version up"),
+    // A version that is counted up inside a register.
+    (BROKEN, "timestamps + replacement", "has no stamp"),
+    // A source time that only the filter of an upsert has; a number that `sequence` puts into a register; a store that is an array.
+    (BROKEN, "timestamps", "was inserted without a stamp"),
+    (BROKEN, "timestamps", "has no stamp"),
+    // A replacement that brings the stamp and no source time.
+    (BROKEN, "timestamps", "its stamp is not the write's time"),
+    // Upserts whose operators make some of the fields; a count that `bucket` adds alone.
+    (BROKEN, "together", "inserted with some of"),
+    (BROKEN, "together + bucket", "replaced by a document"),
+    (BROKEN, "together + sequence", ""),
+    (BROKEN, "together + queue", ""),
+    // What another rule puts into the field.
+    (BROKEN, "bounds + sequence", "is out of range"),
+    (BROKEN, "bounds + bucket", "is out of range"),
+    (BROKEN, "bounds + queue", "is out of range"),
+    // An upsert by a pipeline or a replacement whose filter pins the parent.
+    (BROKEN, "tree", ""),
+    // docward makes an upsert, or operators, of what the server does not read the filter's pins for.
+    (ERRORS, "bucket", "[54]"),
+    (ERRORS, "bucket", "[224]"),
+    (ERRORS, "timestamps", "[54]"),
+    (ERRORS, "replacement", "[54]"),
+    (ERRORS, "replacement", "[66]"),
+    // The version cannot be counted up where it is no number, or has no room.
+    (ERRORS, "replacement", "[14]"),
+    (ERRORS, "replacement", "[28]"),
+    (ERRORS, "sequence", "[28]"),
+    // A claim's own writes beside the client's.
+    (ERRORS, "queue", "[9]"),
+    (ERRORS, "queue", "[40]"),
+    // Upserts that could insert with `$setOnInsert` what the pattern needs.
+    (REJECTED, "bucket", "open a bucket without a count"),
+    (REJECTED, "queue", "insert a job without its lock"),
+    // Pins that a replacing upsert drops; several values in `$in`, which pin nothing; sums of decimals.
+    (REJECTED, "tree", "its parent does not exist"),
+    (REJECTED, "tree", "is no path"),
+    (REJECTED, "tree", "is of type"),
+    (REJECTED, "tree", "there are no nodes along"),
+    (REJECTED, "bounds", "as an upsert it could insert a document"),
+    (REJECTED, "together", "as an upsert it could insert"),
+    // Fields in arrays of documents.
+    (REJECTED, "together", "it has"),
+];
+
+const BROKEN: &str = "broken";
+const ERRORS: &str = "errors differ";
+const REJECTED: &str = "rejected although harmless";
+
+/// Whether a finding is known to be open.
+pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
+    let strict = std::env::var_os("DOCWARD_INVARIANTS_STRICT").is_some();
+    let takes_part = |name: &str| rules.iter().any(|rule| rule.name() == name);
+    let is_about = |name: &str| finding.pattern.split(" + ").any(|about| about == name);
+    let known = OPEN.iter().any(|(kind, patterns, piece)| {
+        let mut names = patterns.split(" + ");
+        let first = names.clone().next().is_some_and(is_about);
+        *kind == finding.kind && first && names.all(takes_part) && finding.what.contains(piece)
+    });
+    known && !strict
+}
+
+pub(super) fn rejects(pattern: &str, reason: &str) -> bool {
+    REJECTIONS.iter().any(|(allowed, piece)| (*allowed == pattern || *allowed == "*") && reason.contains(piece))
+}
+
+/// Whether errors through docward may differ from the direct ones, each an index and a code.
+pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
+    let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
+    let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
+    // Limits of `timestamps`: a pipeline's own error where the operator has another.
+    let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
+    // A condition that docward adds is not met, so that the document on which the statement fails is not reached.
+    let unreached = has(&["bounds", "queue", "bucket", "replacement"])
+        && through.is_empty()
+        && direct.iter().all(|(_, code)| *code != 11000);
+    // Several things are wrong with a statement, and another is noticed first.
+    const ARGUMENTS: [i32; 9] = [2, 9, 14, 28, 40, 52, 54, 56, 66];
+    let of_arguments = |errors: &[(i32, i32)]| errors.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 112);
+    // Another bucket is picked than directly, one whose array is none.
+    let no_array = has(&["bucket"]) && through.iter().all(|(_, code)| *code == 2) && direct.is_empty();
+    by_pipeline
+        || unreached
+        || no_array
+        || same_places && !direct.is_empty() && of_arguments(through) && of_arguments(direct)
+}

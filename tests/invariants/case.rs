@@ -1,0 +1,242 @@
+//! A case: rules, what is stored, and the commands that a client sends; and what a command's statements say.
+
+use bson::{Bson, Document, doc};
+
+use super::rules::Rule;
+use super::show;
+use super::values::related;
+
+/// In what a command is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session {
+    None,
+    /// With a `txnNumber`, as drivers send what may be sent again.
+    Retryable,
+    /// Begins a transaction, which is committed after it.
+    Transaction,
+}
+
+/// One command; its first field's value is the collection, which whoever sends it fills in.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    pub(super) command: Document,
+    pub(super) session: Session,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) rules: Vec<Rule>,
+    pub(super) stored: Vec<Document>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One write of a command, as the server counts them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Statement {
+    pub(super) kind: Kind,
+    pub(super) filter: Document,
+    pub(super) update: Option<Bson>,
+    pub(super) inserted: Option<Document>,
+    pub(super) multi: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Step {
+    pub(super) fn name(&self) -> &str {
+        self.command.keys().next().map_or("", String::as_str)
+    }
+
+    pub(super) fn is_find_and_modify(&self) -> bool {
+        self.name() == "findAndModify"
+    }
+
+    pub(super) fn ordered(&self) -> bool {
+        self.command.get_bool("ordered").unwrap_or(true)
+    }
+
+    /// The command to this collection.
+    pub(super) fn to(&self, collection: &str) -> Document {
+        let mut fields = self.command.clone();
+        let name = self.name().to_owned();
+        fields.insert(name, collection);
+        fields
+    }
+
+    pub(super) fn statements(&self) -> Vec<Statement> {
+        let command = &self.command;
+        let list = |name: &str| -> Vec<Document> {
+            let entries = command.get_array(name).into_iter().flatten();
+            entries.filter_map(Bson::as_document).cloned().collect()
+        };
+        let flag = |of: &Document, name: &str| of.get_bool(name).unwrap_or(false);
+        match self.name() {
+            "insert" => {
+                let documents = list("documents").into_iter();
+                documents.map(|document| Statement { inserted: Some(document), ..Statement::default() }).collect()
+            }
+            "update" => list("updates")
+                .into_iter()
+                .map(|element| Statement {
+                    kind: Kind::Update,
+                    filter: element.get_document("q").cloned().unwrap_or_default(),
+                    update: element.get("u").cloned(),
+                    multi: flag(&element, "multi"),
+                    ..Statement::default()
+                })
+                .collect(),
+            "delete" => list("deletes")
+                .into_iter()
+                .map(|element| Statement {
+                    kind: Kind::Delete,
+                    filter: element.get_document("q").cloned().unwrap_or_default(),
+                    multi: matches!(element.get_i32("limit"), Ok(0)),
+                    ..Statement::default()
+                })
+                .collect(),
+            _ => vec![Statement {
+                kind: if flag(command, "remove") { Kind::Delete } else { Kind::Update },
+                filter: command.get_document("query").cloned().unwrap_or_default(),
+                update: command.get("update").cloned(),
+                ..Statement::default()
+            }],
+        }
+    }
+
+    /// Whether one of its statements inserts what it does not find.
+    pub(super) fn upserts(&self) -> bool {
+        let flag = |of: &Document| of.get_bool("upsert").unwrap_or(false);
+        let updates = self.command.get_array("updates").into_iter().flatten().filter_map(Bson::as_document);
+        flag(&self.command) || updates.into_iter().any(flag)
+    }
+
+    /// The same with one statement of a batch only.
+    pub(super) fn only(&self, index: usize) -> Step {
+        let mut step = self.clone();
+        for name in ["documents", "updates", "deletes"] {
+            if let Ok(list) = step.command.get_array_mut(name) {
+                *list = list.get(index).cloned().into_iter().collect();
+            }
+        }
+        step
+    }
+}
+
+impl Statement {
+    /// The replacing document, if it is one.
+    pub(super) fn replacement(&self) -> Option<&Document> {
+        let document = self.update.as_ref()?.as_document()?;
+        (!document.keys().any(|key| key.starts_with('$'))).then_some(document)
+    }
+
+    pub(super) fn is_pipeline(&self) -> bool {
+        matches!(self.update, Some(Bson::Array(_)))
+    }
+
+    /// The operators with the paths they write; `$rename` writes two. None of `$setOnInsert`.
+    pub(super) fn writes(&self) -> Vec<(String, String, Bson)> {
+        let Some(Bson::Document(update)) = &self.update else { return Vec::new() };
+        let mut found = Vec::new();
+        for (operator, paths) in update.iter().filter(|(operator, _)| operator.starts_with('$')) {
+            let paths = paths.as_document().cloned().unwrap_or_default();
+            for (path, value) in paths {
+                if operator == "$rename" {
+                    found.push((operator.clone(), value.as_str().unwrap_or("").to_owned(), Bson::Null));
+                }
+                found.push((operator.clone(), path, value));
+            }
+        }
+        found.retain(|(operator, ..)| operator != "$setOnInsert");
+        found
+    }
+
+    /// Whether it writes the field, what is around it or in it, by whatever way.
+    pub(super) fn touches(&self, field: &str) -> bool {
+        match &self.update {
+            _ if self.replacement().is_some() => true,
+            Some(Bson::Array(stages)) => show::value(&Bson::Array(stages.clone())).contains(first(field)),
+            _ => self
+                .writes()
+                .iter()
+                .any(|(_, path, _)| related(path, field) || first(path) == first(field) && has_position(path)),
+        }
+    }
+
+    /// The value that every document the filter matches holds at the field, where that is plain to see.
+    pub(super) fn pinned(&self, field: &str) -> Option<&Bson> {
+        pinned(&self.filter, field)
+    }
+}
+
+fn has_position(path: &str) -> bool {
+    path.split('.').any(|part| part.starts_with('$') || part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+pub(super) fn first(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
+    let direct = filter.get(field).and_then(|condition| match condition {
+        Bson::Document(operators) if operators.keys().any(|key| key.starts_with('$')) => {
+            let single = |name: &str| match operators.get_array(name) {
+                Ok(list) if list.len() == 1 => list.first(),
+                _ => None,
+            };
+            operators.get("$eq").or_else(|| single("$in")).or_else(|| single("$all"))
+        }
+        Bson::RegularExpression(_) => None,
+        value => Some(value),
+    });
+    let nested = || {
+        ["$and", "$or"].into_iter().find_map(|name| {
+            let branches = filter.get_array(name).ok()?;
+            let usable = name == "$and" || branches.len() == 1;
+            branches.iter().filter(|_| usable).find_map(|branch| pinned(branch.as_document()?, field))
+        })
+    };
+    direct.or_else(nested)
+}
+
+/// The case as somebody reads it who wants to try it by hand.
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "  rules:")?;
+        for rule in &self.rules {
+            writeln!(f, "    {}", rule.settings())?;
+        }
+        writeln!(f, "  stored:{}", show::documents(&self.stored))?;
+        for step in &self.steps {
+            let session = match step.session {
+                Session::None => "",
+                Session::Retryable => " (with a txnNumber)",
+                Session::Transaction => " (in a transaction, then commit)",
+            };
+            writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
+        }
+        Ok(())
+    }
+}
+
+/// A step without a session.
+pub(super) fn plain(command: Document) -> Step {
+    Step { command, session: Session::None }
+}
+
+pub(super) fn update(q: Document, u: impl Into<Bson>) -> Step {
+    plain(doc! { "update": "c", "updates": [{ "q": q, "u": u.into() }] })
+}
+
+pub(super) fn upsert(q: Document, u: impl Into<Bson>) -> Step {
+    plain(doc! { "update": "c", "updates": [{ "q": q, "u": u.into(), "upsert": true }] })
+}
+
+pub(super) fn insert(documents: Vec<Document>) -> Step {
+    plain(doc! { "insert": "c", "documents": documents })
+}

@@ -1,0 +1,325 @@
+//! What is wrong with what a command did through docward: a promise that is broken, an answer or a document that is not
+//! the direct one where nothing forbids it, a rejection of what would have done no harm, or one that took too long.
+
+use std::time::Duration;
+
+use bson::{Bson, Document};
+
+use super::allowed;
+use super::case::{Kind, Session, Statement, Step};
+use super::lab::{Answer, Bench, Outcome};
+use super::rules::{Change, Rule};
+use super::{show, support};
+
+/// What a statement never takes unless docward repeats it again and again.
+const SLOW: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) kind: &'static str,
+    /// The pattern it is about, where one can be named.
+    pub(super) pattern: String,
+    pub(super) what: String,
+}
+
+impl Finding {
+    fn new(kind: &'static str, pattern: &str, what: impl Into<String>) -> Finding {
+        Finding { kind, pattern: pattern.to_owned(), what: what.into() }
+    }
+
+    /// The same for findings that differ in names and numbers only.
+    pub(super) fn key(&self) -> String {
+        format!("{}: {}: {}", self.kind, self.pattern, self.general())
+    }
+}
+
+impl Finding {
+    /// Whether a smaller case shows the same.
+    pub(super) fn resembles(&self, other: &Finding) -> bool {
+        self.kind == other.kind && self.general() == other.general()
+    }
+
+    /// Without names and numbers; codes of errors are neither.
+    fn general(&self) -> String {
+        if self.kind == "errors differ" { self.what.clone() } else { general(&self.what) }
+    }
+
+    /// Whether it is about the same patterns, or some of them.
+    pub(super) fn pattern_is(&self, other: &Finding) -> bool {
+        self.pattern.split(" + ").all(|name| other.pattern.split(" + ").any(|known| known == name))
+    }
+}
+
+/// A text without what is quoted in it, and without its numbers.
+fn general(text: &str) -> String {
+    let end = text.find(['{', ':', '[']).unwrap_or(text.len());
+    let unquoted = text[..end].split(['\'', '"']).step_by(2).collect::<Vec<_>>().join("_");
+    unquoted.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// Docward's own word on why it sends a statement not at all.
+struct Rejection {
+    index: i32,
+    pattern: String,
+    reason: String,
+}
+
+impl Rejection {
+    fn finding(&self) -> Finding {
+        Finding::new("rejected although harmless", &self.pattern, self.reason.clone())
+    }
+}
+
+/// Everything that is wrong with one step.
+pub(super) fn findings(
+    rules: &[Rule],
+    step: &Step,
+    outcome: &Outcome,
+    bench: &mut Bench,
+    collection: &str,
+) -> Vec<Finding> {
+    let statements = step.statements();
+    let reply = outcome.through.reply.as_ref();
+    let through = Change { before: &outcome.before, after: &outcome.stored, statements: &statements, reply };
+    let broken = rules.iter().filter_map(|rule| Some(Finding::new("broken", rule.name(), rule.broken(&through)?)));
+    let mut found: Vec<Finding> = broken.collect();
+    if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
+        found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
+    }
+    let (Some(reply), Some(direct_reply)) = (&outcome.through.reply, &outcome.direct.reply) else {
+        if outcome.through.reply.is_none() && outcome.direct.reply.is_some() {
+            found.push(Finding::new("closed", "", "docward closed the connection"));
+        }
+        return found;
+    };
+    if !found.is_empty() {
+        return found;
+    }
+    let rejections = rejections(reply);
+    let errors = (errors(reply), errors(direct_reply));
+    if !rejections.is_empty() {
+        if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
+            found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
+        }
+        let unknown: Vec<Rejection> = rejections
+            .into_iter()
+            .filter(|r| !allowed::rejects(&r.pattern, &r.reason) && !shares(rules, &r.pattern))
+            .collect();
+        let first =
+            unknown.first().filter(|first| rejected_in_vain(rules, step, first.index, outcome, bench, collection));
+        found.extend(first.map(Rejection::finding));
+        return found;
+    }
+    if errors.1.is_empty() && outcome_inserts(rules, outcome, &statements) {
+        found.push(Finding::new("differs", &names(rules), "it inserted beside a document that it matches"));
+        return found;
+    }
+    if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
+        let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, bench, collection);
+        if harmless || statements.len() == 1 && !is_conflict(rules, &errors.0) {
+            found.push(Finding::new(
+                "errors differ",
+                &names(rules),
+                format!("through docward {:?}, directly {:?}", codes(&errors.0), codes(&errors.1)),
+            ));
+            return found;
+        }
+    }
+    if errors.0 == errors.1 && is_harmless(rules, step, outcome, bench, collection) {
+        let difference = difference(rules, step, outcome, reply, direct_reply);
+        found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
+    }
+    found
+}
+
+/// Whether another rule keeps a field of this one: then what is rejected is what that rule would have stored.
+fn shares(rules: &[Rule], pattern: &str) -> bool {
+    let kept =
+        |rule: &Rule| matches!(rule.name(), "bucket" | "queue" | "sequence" | "replacement") && rule.name() != pattern;
+    let others: Vec<String> = rules.iter().filter(|rule| kept(rule)).flat_map(|rule| rule.fields()).collect();
+    let own = rules.iter().filter(|rule| rule.name() == pattern).flat_map(|rule| rule.fields());
+    own.into_iter().any(|field| others.contains(&field))
+}
+
+fn codes(errors: &[(i32, i32)]) -> Vec<i32> {
+    errors.iter().map(|(_, code)| *code).collect()
+}
+
+fn names(rules: &[Rule]) -> String {
+    let mut names: Vec<&str> = rules.iter().map(|rule| rule.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(" + ")
+}
+
+/// A lost race, as docward reports it for patterns that compare versions or write to several documents.
+fn is_conflict(rules: &[Rule], errors: &[(i32, i32)]) -> bool {
+    rules.iter().any(|rule| matches!(rule.name(), "replacement")) && errors.iter().all(|(_, code)| *code == 112)
+}
+
+/// An upsert that finds a document does not insert another, unless a bucket is full.
+fn outcome_inserts(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> bool {
+    let inserts = |after: &[Document]| after.len() > outcome.before.len();
+    let is_update = statements.len() == 1 && statements[0].kind == Kind::Update;
+    let opens = rules.iter().any(|rule| rule.name() == "bucket");
+    is_update && !opens && inserts(&outcome.stored) && !inserts(&outcome.directly_stored)
+}
+
+fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -> bool {
+    let statements = step.statements();
+    let change = Change { before, after, statements: &statements, reply: None };
+    rules.iter().all(|rule| rule.harmless(&change))
+}
+
+/// Whether the statement at `index` was rejected although, sent directly, it changes something and keeps every promise.
+/// One that changes nothing shows nothing about what it would have done to other documents.
+fn rejected_in_vain(
+    rules: &[Rule],
+    step: &Step,
+    index: i32,
+    outcome: &Outcome,
+    bench: &mut Bench,
+    collection: &str,
+) -> bool {
+    let index = usize::try_from(index).unwrap_or(0);
+    let mut before = outcome.before.clone();
+    for at in 0..=index {
+        let single = step.only(at);
+        let (answer, after) = bench.directly(collection, &before, &single);
+        let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
+        if failed && at < index && !step.ordered() {
+            continue;
+        }
+        if failed || (!keeps(rules, &single, &before, &after) && at == index) {
+            return false;
+        }
+        if at == index {
+            // An upsert that found a document might have inserted one.
+            let tells = !single.upserts() || after.len() > before.len();
+            return tells && differs(&[], &before, &after);
+        }
+        before = after;
+    }
+    false
+}
+
+/// Whether the same command without docward keeps every promise, after each of its statements.
+fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Bench, collection: &str) -> bool {
+    let count = step.statements().len();
+    if count < 2 {
+        return keeps(rules, step, &outcome.before, &outcome.directly_stored);
+    }
+    let mut before = outcome.before.clone();
+    (0..count).all(|index| {
+        let mut single = step.only(index);
+        single.session = Session::None;
+        let (_, after) = bench.directly(collection, &before, &single);
+        let kept = keeps(rules, &single, &before, &after);
+        before = after;
+        kept
+    })
+}
+
+fn difference(rules: &[Rule], step: &Step, outcome: &Outcome, reply: &Document, direct: &Document) -> Option<String> {
+    let commits = (code_of(&outcome.through), code_of(&outcome.direct));
+    if commits.0 != commits.1 {
+        return Some(format!("the commit: through docward {:?}, directly {:?}", commits.0, commits.1));
+    }
+    let modifies = rules.iter().any(|rule| rule.modifies());
+    let counts = ["n", "nModified"].into_iter().filter(|name| !(modifies && *name == "nModified"));
+    for name in counts {
+        if reply.get(name) != direct.get(name) {
+            let shown = |reply: &Document| reply.get(name).map_or("nothing".to_owned(), show::value);
+            return Some(format!("{name} is {} instead of {}", shown(reply), shown(direct)));
+        }
+    }
+    let shown = |reply: &Document, name: &str| reply.get(name).map(|held| normal(rules, held)).unwrap_or_default();
+    for name in ["upserted", "value", "lastErrorObject"] {
+        if shown(reply, name) != shown(direct, name) {
+            return Some(format!(
+                "the reply's {name} {{is {} instead of {}}}",
+                shown(reply, name),
+                shown(direct, name)
+            ));
+        }
+    }
+    differs(rules, &outcome.stored, &outcome.directly_stored).then(|| {
+        let name = if step.is_find_and_modify() { "findAndModify" } else { step.name() };
+        format!(
+            "what {name} stored {{is{}\n  instead of{}}}",
+            listed(rules, &outcome.stored),
+            listed(rules, &outcome.directly_stored)
+        )
+    })
+}
+
+fn code_of(answer: &Answer) -> Option<i32> {
+    let commit = answer.commit.as_ref()?;
+    Some(commit.get_i32("code").unwrap_or(0))
+}
+
+fn listed(rules: &[Rule], documents: &[Document]) -> String {
+    let mut lines: Vec<String> =
+        documents.iter().map(|document| normal(rules, &Bson::Document(document.clone()))).collect();
+    lines.sort();
+    lines.iter().map(|line| format!("\n    {line}")).collect()
+}
+
+fn differs(rules: &[Rule], one: &[Document], other: &[Document]) -> bool {
+    listed(rules, one) != listed(rules, other)
+}
+
+/// A value as text, without what the patterns keep in it, what a clock gave, and the order of fields.
+fn normal(rules: &[Rule], value: &Bson) -> String {
+    let mut value = value.clone();
+    if let Bson::Document(document) = &mut value {
+        for rule in rules {
+            rule.strip(document);
+        }
+    }
+    settle(&mut value);
+    show::value(&value)
+}
+
+fn settle(value: &mut Bson) {
+    const CLOCK: std::ops::Range<i64> = 1_600_000_000_000..3_900_000_000_000;
+    match value {
+        Bson::DateTime(date) if CLOCK.contains(&date.timestamp_millis()) => *value = "NOW".into(),
+        Bson::Timestamp(_) => *value = "NOW".into(),
+        Bson::ObjectId(_) => *value = "GENERATED".into(),
+        Bson::Array(items) => items.iter_mut().for_each(settle),
+        Bson::Document(document) => {
+            document.iter_mut().for_each(|(_, value)| settle(value));
+            let mut fields: Vec<(String, Bson)> = std::mem::take(document).into_iter().collect();
+            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+            document.extend(fields);
+        }
+        _ => {}
+    }
+}
+
+/// Index and code of every error in a reply; -1 for the command's own.
+fn errors(reply: &Document) -> Vec<(i32, i32)> {
+    let mut found = Vec::new();
+    if !support::driver::ok(reply) {
+        found.push((-1, reply.get_i32("code").unwrap_or(0)));
+    }
+    for error in reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
+        found.push((error.get_i32("index").unwrap_or(-2), error.get_i32("code").unwrap_or(0)));
+    }
+    found
+}
+
+fn rejections(reply: &Document) -> Vec<Rejection> {
+    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document);
+    let read = |error: &Document| {
+        let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
+        let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
+        matches!(error.get_i32("code"), Ok(121)).then(|| Rejection {
+            index: error.get_i32("index").unwrap_or(0),
+            pattern: text("pattern"),
+            reason: text("reason"),
+        })
+    };
+    std::iter::once(reply).chain(errors).filter_map(read).collect()
+}

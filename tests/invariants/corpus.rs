@@ -1,0 +1,1058 @@
+//! Cases that once broke a promise, each with what must hold after it. `FAILING` lists those that still do.
+
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+
+use super::case::{Session, Step, insert, plain, update, upsert};
+use super::lab::{GUARDED, server};
+use super::rules::understands;
+use super::show;
+use super::support::driver::ok;
+use super::support::process::PATIENCE;
+use super::support::proxy::Docward;
+use super::support::raw::Client;
+use super::values::{FUTURE, PAST, as_number, at, date, decimal};
+
+/// What comes of an entry.
+pub(super) struct Seen {
+    /// Of each command, and of the commit after one in a transaction.
+    replies: Vec<Document>,
+    stored: Vec<Document>,
+    took: Duration,
+}
+
+struct Entry {
+    name: &'static str,
+    /// The settings of each rule; all are for one collection.
+    rules: &'static [&'static str],
+    stored: Vec<Document>,
+    steps: Vec<Step>,
+    must: &'static str,
+    holds: fn(&Seen) -> bool,
+}
+
+/// Entries that do not hold yet.
+const FAILING: &[&str] = &[
+    "queue: claims by locked: 1",
+    "queue: claims by replacement with the attempt",
+    "queue: jobs without attempts, under a limit of them",
+    "queue: a claimed job is updated by an attempt that several have",
+    "queue: claimed jobs are deleted by an attempt that several have",
+    "queue: an epoch number as the time of a lease that lasts",
+    "queue: a job saved by merge with its attempt",
+    "together: an upsert pins a field in one",
+    "together: an upsert sets one and unsets the other",
+    "together: an array of documents",
+    "together: the document around one is set",
+    "bucket: a push whose filter pins the count",
+    "bucket: a push whose filter pins the array",
+    "bucket: a push whose filter pins the count in a branch of $or",
+    "bucket: a push without upsert whose filter cannot be inserted",
+    "bucket: a push without upsert by a dotted path and what is around it",
+    "timestamps: missing: pass, and an insert brings a stamp",
+    "versions: an update by operators where the stored version is a UUID",
+    "versions: an update by operators where there is no room for the version",
+    "versions: an operator makes of the version what cannot be counted",
+    "replacement: a merging upsert whose _id is of another numeric type",
+    "replacement: a merging upsert whose filter has a field twice",
+    "queue: an upsert that is no claim",
+    "bucket: an upsert that is no push",
+    "timestamps: missing: pass, and an upsert brings its time by $setOnInsert",
+    "timestamps: per document, a replacing upsert whose filter has a field twice",
+];
+
+impl Seen {
+    fn last(&self) -> &Document {
+        self.replies.last().unwrap()
+    }
+
+    /// The code of the last command's first error; 0 without one.
+    fn code(&self) -> i32 {
+        let error = |reply: &Document| reply.get_i32("code").ok();
+        let of_statement =
+            self.last().get_array("writeErrors").ok().and_then(|errors| error(errors.first()?.as_document()?));
+        error(self.last()).or(of_statement).unwrap_or(0)
+    }
+
+    fn n(&self) -> i32 {
+        self.last().get_i32("n").unwrap_or(-1)
+    }
+
+    fn nothing_stored(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    fn one(&self) -> Document {
+        self.stored.first().cloned().unwrap_or_default()
+    }
+
+    /// All documents have a number at the field, each another.
+    fn numbered(&self, field: &str) -> bool {
+        let mut numbers: Vec<String> =
+            self.stored.iter().filter_map(|document| Some(as_number(at(document, field)?)?.to_string())).collect();
+        numbers.sort();
+        numbers.dedup();
+        numbers.len() == self.stored.len()
+    }
+
+    fn all_committed(&self) -> bool {
+        self.replies.iter().all(ok)
+    }
+}
+
+/// Whether the first document has this value.
+fn is(seen: &Seen, field: &str, value: impl Into<Bson>) -> bool {
+    seen.one().get(field) == Some(&value.into())
+}
+
+fn transaction(step: Step) -> Step {
+    Step { session: Session::Transaction, ..step }
+}
+
+fn find_and_modify(query: Document, update: Document) -> Step {
+    plain(doc! { "findAndModify": "c", "query": query, "update": update })
+}
+
+fn many(filter: Document, change: Document) -> Step {
+    plain(doc! { "update": "c", "updates": [{ "q": filter, "u": change, "multi": true }] })
+}
+
+fn delete_many(filter: Document) -> Step {
+    plain(doc! { "delete": "c", "deletes": [{ "q": filter, "limit": 0 }] })
+}
+
+fn entries() -> Vec<Entry> {
+    [
+        sequences(),
+        replacements(),
+        versions(),
+        queues(),
+        trees(),
+        bounds(),
+        together(),
+        buckets(),
+        timestamps(),
+        others(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+const SEQUENCE: &str = "sequence: { field: no, counter: COLLECTION, collection: counters }";
+const SEQUENCE_UPSERT: &str = "sequence: { field: no, counter: COLLECTION, collection: counters, on_upsert: true }";
+const SEQUENCE_INSIDE: &str = "sequence: { field: a.n, counter: COLLECTION, collection: counters, on_upsert: true }";
+
+fn sequences() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "sequence: a replacing upsert keeps what is beside the number",
+            rules: &[SEQUENCE_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "a": { "x": 1, "y": 2 }, "z": 3 })],
+            must: "x, y and z are stored, with a number",
+            holds: |seen| {
+                at(&seen.one(), "a.y") == Some(&Bson::Int32(2)) && seen.numbered("a.n") && seen.stored.len() == 1
+            },
+        },
+        Entry {
+            name: "sequence: an upsert that sets the object around the number",
+            rules: &[SEQUENCE_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 2 }, doc! { "$set": { "a": { "x": 1 } } })],
+            must: "nothing is inserted without a number",
+            holds: |seen| seen.numbered("a.n"),
+        },
+        Entry {
+            name: "sequence: the same replacing upsert again, with newer times",
+            rules: &["timestamps: { source: at, per: document }", SEQUENCE_UPSERT],
+            stored: vec![],
+            steps: vec![
+                upsert(doc! { "_id": 1 }, doc! { "x": 1, "at": date(PAST) }),
+                upsert(doc! { "_id": 1 }, doc! { "x": 2, "at": date(PAST + 1) }),
+            ],
+            must: "the number is the first",
+            holds: |seen| seen.one().get("no").and_then(as_number) == Some(1.0),
+        },
+        Entry {
+            name: "sequence: a replacing upsert under a version",
+            rules: &["replacement: { unguarded: guard, guard: version }", SEQUENCE_UPSERT],
+            stored: vec![doc! { "_id": 1, "no": 5, "version": 1 }],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "x": 1, "version": 1 })],
+            must: "the number is still 5",
+            holds: |seen| seen.one().get("no").and_then(as_number) == Some(5.0),
+        },
+        Entry {
+            name: "sequence: a replacement without the number",
+            rules: &[SEQUENCE],
+            stored: vec![doc! { "_id": 1, "no": 4 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "x": 2 })],
+            must: "the number is still 4",
+            holds: |seen| seen.one().get("no") == Some(&Bson::Int32(4)),
+        },
+        Entry {
+            name: "sequence: a number that a client brings",
+            rules: &[SEQUENCE],
+            stored: vec![],
+            steps: vec![
+                insert(vec![doc! { "_id": 1, "no": 2 }]),
+                insert(vec![doc! { "_id": 2 }]),
+                insert(vec![doc! { "_id": 3 }]),
+            ],
+            must: "is not issued again",
+            holds: |seen| seen.stored.len() == 3 && seen.numbered("no"),
+        },
+        Entry {
+            name: "sequence: an array among the numbers",
+            rules: &["sequence: { field: no, counter: COLLECTION, collection: counters, start: after_max }"],
+            stored: vec![doc! { "_id": 1, "no": [9] }, doc! { "_id": 2, "no": 3 }],
+            steps: vec![insert(vec![doc! { "_id": 3 }])],
+            must: "does not block all inserts",
+            holds: |seen| seen.stored.len() == 3,
+        },
+        Entry {
+            name: "sequence: a Decimal128 among the numbers",
+            rules: &["sequence: { field: no, counter: COLLECTION, collection: counters, start: after_max }"],
+            stored: vec![doc! { "_id": 1, "no": decimal("7") }],
+            steps: vec![insert(vec![doc! { "_id": 3 }])],
+            must: "does not block all inserts",
+            holds: |seen| seen.stored.len() == 2 && seen.numbered("no"),
+        },
+        Entry {
+            name: "sequence: optimistic in a transaction, beside 8.5",
+            rules: &["sequence: { field: no, strategy: optimistic }"],
+            stored: vec![doc! { "_id": 1, "no": 8.5 }],
+            steps: vec![transaction(insert(vec![doc! { "_id": 2 }]))],
+            must: "the number is above 8.5",
+            holds: |seen| seen.stored.len() == 2 && seen.stored[1].get("no").and_then(as_number) > Some(8.5),
+        },
+    ]
+}
+
+const REJECT: &str = "replacement: { unguarded: reject }";
+const MERGE: &str = "replacement: { unguarded: merge }";
+const CHECK: &str = "replacement: { unguarded: guard, guard: version }";
+const IGNORE: &str = "replacement: { unguarded: guard, guard: version, conflict: ignore }";
+
+fn replacements() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "replacement: the same upsert twice, picked by another field than _id",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: vec![
+                upsert(doc! { "sku": "x" }, doc! { "sku": "x", "qty": 1 }),
+                upsert(doc! { "sku": "x" }, doc! { "sku": "x", "qty": 1 }),
+            ],
+            must: "there is one document",
+            holds: |seen| seen.stored.len() == 1,
+        },
+        Entry {
+            name: "replacement: a document that was never there",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: vec![update(doc! { "_id": "nope" }, doc! { "x": 1 })],
+            must: "n is 0, without an error",
+            holds: |seen| seen.code() == 0 && seen.n() == 0,
+        },
+        Entry {
+            name: "replacement: findAndModify of a document that was never there",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: vec![find_and_modify(doc! { "_id": "nope" }, doc! { "x": 1 })],
+            must: "null, without an error",
+            holds: |seen| seen.code() == 0 && seen.last().get("value") == Some(&Bson::Null),
+        },
+        Entry {
+            name: "replacement: a first save by upsert where unchecked ones are rejected",
+            rules: &[REJECT],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 7 }, doc! { "_id": 7, "x": 1 })],
+            must: "it is inserted",
+            holds: |seen| seen.stored.len() == 1,
+        },
+        Entry {
+            name: "replacement: the upsert of a document that is there, where unchecked ones are rejected",
+            rules: &[REJECT],
+            stored: vec![doc! { "_id": 7, "keep": 1 }],
+            steps: vec![upsert(doc! { "_id": 7 }, doc! { "_id": 7, "x": 1 })],
+            must: "it erases nothing",
+            holds: |seen| seen.one().contains_key("keep"),
+        },
+        Entry {
+            name: "replacement: merged with another _id than the stored",
+            rules: &[MERGE],
+            stored: vec![doc! { "_id": 1, "x": 1 }],
+            steps: vec![update(doc! { "x": 1 }, doc! { "_id": 2, "x": 2 })],
+            must: "the server's error 66",
+            holds: |seen| seen.code() == 66,
+        },
+        Entry {
+            name: "replacement: a conflict that is ignored, in a transaction",
+            rules: &[IGNORE],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![transaction(update(doc! { "_id": 1 }, doc! { "version": 1 }))],
+            must: "the transaction commits",
+            holds: Seen::all_committed,
+        },
+        Entry {
+            name: "replacement: an upsert whose conflict is ignored, in a transaction",
+            rules: &[IGNORE],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![transaction(upsert(doc! { "_id": 1 }, doc! { "x": 1 }))],
+            must: "the transaction commits, and the document is as it was",
+            holds: |seen| seen.all_committed() && seen.one().get("version") == Some(&Bson::Int32(3)),
+        },
+    ]
+}
+
+fn versions() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "versions: a $set between another's read and save",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "x": 0, "version": 1 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$set": { "y": 1 } }),
+                update(doc! { "_id": 1 }, doc! { "x": 2, "version": 1 }),
+            ],
+            must: "is not erased by that save",
+            holds: |seen| seen.one().contains_key("y"),
+        },
+        Entry {
+            name: "versions: an operator sets the version back",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "version": 1 } })],
+            must: "the version is at least 3",
+            holds: |seen| seen.one().get("version").and_then(as_number) >= Some(3.0),
+        },
+        Entry {
+            name: "versions: the client's own filter pins one that is not stored",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![update(doc! { "_id": 1, "version": 2 }, doc! { "x": 1, "version": 3 })],
+            must: "n is 0, without an error",
+            holds: |seen| seen.code() == 0 && seen.n() == 0,
+        },
+        Entry {
+            name: "versions: the client counts up itself",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![update(doc! { "_id": 1, "version": 3 }, doc! { "x": 1, "version": 4 })],
+            must: "the stored version is 4",
+            holds: |seen| seen.one().get("version") == Some(&Bson::Int32(4)),
+        },
+        Entry {
+            name: "versions: two writers set all columns by $set, the version too",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "x": 0, "y": 0, "version": 1 }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$set": { "x": 1, "y": 0, "version": 1 } }),
+                update(doc! { "_id": 1 }, doc! { "$set": { "x": 0, "y": 1, "version": 1 } }),
+            ],
+            must: "the second is a conflict",
+            holds: |seen| seen.one().get("x") == Some(&Bson::Int32(1)),
+        },
+        Entry {
+            name: "versions: a UUID that changes with each save",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": "u1" }],
+            steps: vec![update(doc! { "_id": 1, "version": "u1" }, doc! { "x": 1, "version": "u2" })],
+            must: "it is stored as it was sent",
+            holds: |seen| seen.one().get("version") == Some(&"u2".into()),
+        },
+        Entry {
+            name: "versions: an update by operators where the stored version is a UUID",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": "u1" }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "x": 1 } })],
+            must: "it is done, and the version is left alone",
+            holds: |seen| is(seen, "x", 1) && is(seen, "version", "u1"),
+        },
+        Entry {
+            name: "versions: an update by operators where there is no room for the version",
+            rules: &["replacement: { unguarded: guard, guard: a.version }"],
+            stored: vec![doc! { "_id": 1, "a": [] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "x": 1 } })],
+            must: "it is done",
+            holds: |seen| is(seen, "x", 1),
+        },
+        Entry {
+            name: "versions: an operator makes of the version what cannot be counted",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 3 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "version": 0.5 } })],
+            must: "the version is still a whole number",
+            holds: |seen| seen.one().get("version").and_then(as_number) >= Some(3.0),
+        },
+        Entry {
+            name: "replacement: a merging upsert whose _id is of another numeric type",
+            rules: &[MERGE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "_id": 1_i64, "x": 1 })],
+            must: "it is inserted, as by mongod",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 1,
+        },
+        Entry {
+            name: "replacement: a merging upsert whose filter has a field twice",
+            rules: &[MERGE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "note": { "$all": [1, 2] } }, doc! { "note": 1 })],
+            must: "it is inserted, as by mongod, or rejected by the rule",
+            holds: |seen| [0, 121].contains(&seen.code()),
+        },
+        Entry {
+            name: "versions: a pipeline of constants, as an ORM saves",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "x": 0, "version": 1 }],
+            steps: vec![update(doc! { "_id": 1 }, vec![Bson::from(doc! { "$set": { "x": { "$literal": 5 } } })])],
+            must: "it is done",
+            holds: |seen| seen.code() == 0 && seen.one().get("x") == Some(&Bson::Int32(5)),
+        },
+    ]
+}
+
+const QUEUE: &str = "queue: { locked: locked, since: tlocked, attempts: try, lease: 5m }";
+const QUEUE_LIMITED: &str = "queue: { locked: locked, since: tlocked, attempts: try, lease: 5m, max_attempts: 3 }";
+
+fn free_job() -> Document {
+    doc! { "_id": 1, "locked": false, "tlocked": date(PAST), "try": 0 }
+}
+
+fn held_job(id: i32) -> Document {
+    doc! { "_id": id, "locked": true, "tlocked": date(FUTURE), "try": 1 }
+}
+
+fn claim(locked: impl Into<Bson>, worker: &str) -> Step {
+    find_and_modify(doc! { "_id": 1 }, doc! { "$set": { "locked": locked.into(), "by": worker } })
+}
+
+fn queues() -> Vec<Entry> {
+    let job = |worker: &str| doc! { "locked": true, "tlocked": date(PAST), "try": 0, "by": worker };
+    vec![
+        Entry {
+            name: "queue: claims by locked: 1",
+            rules: &[QUEUE],
+            stored: vec![free_job()],
+            steps: vec![claim(1, "w1"), claim(1, "w2")],
+            must: "the second does not get the job",
+            holds: |seen| !is(seen, "by", "w2"),
+        },
+        Entry {
+            name: "queue: an upsert that is no claim",
+            rules: &[QUEUE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1, "locked": false }, doc! { "$set": { "note": 1 } })],
+            must: "inserts a job with the fields of the lease",
+            holds: |seen| is(seen, "locked", false) && is(seen, "try", 0) && seen.one().contains_key("tlocked"),
+        },
+        Entry {
+            name: "queue: claims by replacement with the attempt",
+            rules: &[QUEUE],
+            stored: vec![free_job()],
+            steps: vec![update(doc! { "_id": 1, "try": 0 }, job("w1")), update(doc! { "_id": 1, "try": 0 }, job("w2"))],
+            must: "not both get the job",
+            holds: |seen| seen.replies.iter().filter(|reply| matches!(reply.get_i32("n"), Ok(1))).count() < 2,
+        },
+        Entry {
+            name: "queue: jobs without attempts, under a limit of them",
+            rules: &[QUEUE_LIMITED],
+            stored: vec![doc! { "_id": 1, "kind": "mail" }],
+            steps: vec![claim(true, "w1")],
+            must: "can be claimed",
+            holds: |seen| is(seen, "by", "w1"),
+        },
+        Entry {
+            name: "queue: a claimed job is updated by an attempt that several have",
+            rules: &[QUEUE],
+            stored: vec![held_job(1), held_job(2)],
+            steps: vec![many(doc! { "try": 1 }, doc! { "$set": { "done": true } })],
+            must: "not every worker's job is changed",
+            holds: |seen| seen.stored.iter().filter(|job| job.contains_key("done")).count() < 2,
+        },
+        Entry {
+            name: "queue: claimed jobs are deleted by an attempt that several have",
+            rules: &[QUEUE],
+            stored: vec![held_job(1), held_job(2)],
+            steps: vec![delete_many(doc! { "try": 1 })],
+            must: "not every worker's job is deleted",
+            holds: |seen| !seen.stored.is_empty(),
+        },
+        Entry {
+            name: "queue: an epoch number as the time of a lease that lasts",
+            rules: &[QUEUE],
+            stored: vec![doc! { "_id": 1, "locked": true, "tlocked": FUTURE, "try": 1, "by": "w1" }],
+            steps: vec![claim(true, "w2")],
+            must: "the job is not claimed",
+            holds: |seen| is(seen, "by", "w1"),
+        },
+        Entry {
+            name: "queue: an epoch number as the time of a lease that is over",
+            rules: &[QUEUE],
+            stored: vec![doc! { "_id": 1, "locked": true, "tlocked": PAST, "try": 1, "by": "w1" }],
+            steps: vec![claim(true, "w2")],
+            must: "the job is claimed",
+            holds: |seen| is(seen, "by", "w2"),
+        },
+        Entry {
+            name: "queue: an expired job whose attempts are bounded",
+            rules: &[QUEUE, "bounds: { field: try, min: 0, max: 5 }"],
+            stored: vec![doc! { "_id": 1, "locked": true, "tlocked": date(PAST), "try": 1 }],
+            steps: vec![claim(true, "w2")],
+            must: "can be claimed again",
+            holds: |seen| is(seen, "by", "w2"),
+        },
+        Entry {
+            name: "queue: a job saved by merge with its attempt",
+            rules: &[MERGE, QUEUE],
+            stored: vec![held_job(1)],
+            steps: vec![update(
+                doc! { "_id": 1, "try": 1 },
+                doc! { "locked": false, "tlocked": date(FUTURE), "try": 1, "done": true },
+            )],
+            must: "it is done",
+            holds: |seen| is(seen, "done", true),
+        },
+    ]
+}
+
+const TREE: &str = "tree: { path: path, parent: parent }";
+
+fn nodes() -> Vec<Document> {
+    vec![
+        doc! { "_id": "a", "path": Bson::Null },
+        doc! { "_id": "b", "parent": "a", "path": ",a," },
+        doc! { "_id": "c", "parent": "b", "path": ",a,b," },
+    ]
+}
+
+fn soon_a_duplicate(seen: &Seen) -> bool {
+    seen.code() == 11000 && seen.took < Duration::from_secs(2)
+}
+
+fn trees() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "tree: an upsert that collides with a stored node",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: the same beside a version",
+            rules: &[TREE, CHECK],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: the same beside bounds",
+            rules: &[TREE, "bounds: { field: n, min: 0 }"],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "b", "x": 5 }, doc! { "$set": { "y": 1 } })],
+            must: "the server's 11000, at once",
+            holds: soon_a_duplicate,
+        },
+        Entry {
+            name: "tree: an upsert with its parent in a branch of $or",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "$or": [{ "parent": "b" }] }, doc! { "$set": { "y": 1 } })],
+            must: "the node gets the parent's path, or is not inserted",
+            holds: |seen| seen.stored.get(3).is_none_or(|node| matches!(node.get_str("path"), Ok(",a,b,"))),
+        },
+        Entry {
+            name: "tree: an upsert with its parent in $in",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent": { "$in": ["b"] } }, doc! { "$set": { "y": 1 } })],
+            must: "the node gets the parent's path, or is not inserted",
+            holds: |seen| seen.stored.get(3).is_none_or(|node| matches!(node.get_str("path"), Ok(",a,b,"))),
+        },
+        Entry {
+            name: "tree: a replacing upsert whose filter has a parent that the document has not",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent": "x" }, doc! { "y": 1 })],
+            must: "inserts a root, as the server does",
+            holds: |seen| seen.stored.len() == 4,
+        },
+        Entry {
+            name: "tree: an upsert pins a field in the parent",
+            rules: &[TREE],
+            stored: nodes(),
+            steps: vec![upsert(doc! { "_id": "d", "parent.x": 1 }, doc! { "$set": { "y": 1 } })],
+            must: "inserts no node whose parent is none",
+            holds: |seen| seen.stored.len() == 3,
+        },
+        Entry {
+            name: "tree: a late move that would close a circle",
+            rules: &[TREE, "timestamps: { source: at, fields: [parent] }"],
+            stored: vec![
+                doc! { "_id": "a", "path": Bson::Null, "last_modified": { "parent": date(PAST + 1000) } },
+                doc! { "_id": "b", "parent": "a", "path": ",a," },
+            ],
+            steps: vec![update(doc! { "_id": "a" }, doc! { "$set": { "parent": "b", "at": date(PAST) } })],
+            must: "is ignored, not rejected",
+            holds: |seen| seen.code() == 0 && !seen.one().contains_key("parent"),
+        },
+    ]
+}
+
+const BOUNDS: &str = "bounds: { field: n, min: 0, max: 10 }";
+const BOUNDS_INSIDE: &str = "bounds: { field: a.n, min: 0, max: 10 }";
+
+fn bounds() -> Vec<Entry> {
+    let pinned = |name, filter: Document| Entry {
+        name,
+        rules: &[BOUNDS],
+        stored: vec![],
+        steps: vec![upsert(filter, doc! { "$set": { "x": 1 } })],
+        must: "nothing is stored out of range",
+        holds: Seen::nothing_stored,
+    };
+    vec![
+        pinned("bounds: an upsert pins it by equality", doc! { "n": 60 }),
+        pinned("bounds: an upsert pins it by $in", doc! { "n": { "$in": [60] } }),
+        pinned("bounds: an upsert pins it by $all", doc! { "n": { "$all": [60] } }),
+        pinned("bounds: an upsert pins it in a branch of $or", doc! { "$or": [{ "n": 60 }] }),
+        pinned("bounds: an upsert pins it in $and", doc! { "$and": [{ "n": { "$eq": 60 } }] }),
+        pinned("bounds: an upsert pins a field in it", doc! { "n.x": 1 }),
+        Entry {
+            name: "bounds: an upsert pins the object around it",
+            rules: &[BOUNDS_INSIDE],
+            stored: vec![],
+            steps: vec![upsert(doc! { "a": { "n": 60 } }, doc! { "$set": { "x": 1 } })],
+            must: "nothing is stored out of range",
+            holds: Seen::nothing_stored,
+        },
+        Entry {
+            name: "bounds: an array around it is set",
+            rules: &[BOUNDS_INSIDE],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a": [{ "n": 60 }] } })],
+            must: "nothing is stored out of range",
+            holds: |seen| !seen.one().contains_key("a"),
+        },
+        Entry {
+            name: "bounds: the count of an inserted bucket",
+            rules: &["bounds: { field: count, max: 10 }", "bucket: { array: messages, count: count, limit: 100 }"],
+            stored: vec![],
+            steps: vec![insert(vec![doc! { "_id": 1, "messages": vec![1; 60] }])],
+            must: "nothing is stored out of range",
+            holds: Seen::nothing_stored,
+        },
+        Entry {
+            name: "bounds: $inc on a document without the field, under a max",
+            rules: &["bounds: { field: n, max: 10 }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "n": 3 } })],
+            must: "n is 3",
+            holds: |seen| seen.one().get("n") == Some(&Bson::Int32(3)),
+        },
+        Entry {
+            name: "bounds: $inc by a fraction with upsert",
+            rules: &[BOUNDS],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$inc": { "n": 1.5 } })],
+            must: "it is inserted",
+            holds: |seen| seen.one().get("n") == Some(&Bson::Double(1.5)),
+        },
+        Entry {
+            name: "bounds: $inc by a decimal with upsert",
+            rules: &[BOUNDS],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$inc": { "n": decimal("2") } })],
+            must: "it is inserted",
+            holds: |seen| seen.stored.len() == 1,
+        },
+        Entry {
+            name: "bounds: decimals of all forms",
+            rules: &["bounds: { field: n, min: 0, max: 10000 }"],
+            stored: vec![],
+            steps: vec![insert(
+                ["0E-8", "1E+3", "-0", "1.0", "1E-6176"].into_iter().map(|n| doc! { "n": decimal(n) }).collect(),
+            )],
+            must: "those in range are inserted",
+            holds: |seen| seen.stored.len() == 5,
+        },
+        Entry {
+            name: "bounds: infinities",
+            rules: &["bounds: { field: n, min: 0 }"],
+            stored: vec![doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 1 }],
+            steps: vec![
+                insert(vec![doc! { "_id": 3, "n": f64::INFINITY }]),
+                update(doc! { "_id": 1 }, doc! { "$inc": { "n": f64::INFINITY } }),
+                update(doc! { "_id": 1 }, doc! { "$inc": { "n": f64::NEG_INFINITY } }),
+                update(doc! { "_id": 2 }, doc! { "$inc": { "n": decimal("Infinity") } }),
+                update(doc! { "_id": 2 }, doc! { "$inc": { "n": decimal("-Infinity") } }),
+            ],
+            must: "neither they nor NaN are stored",
+            holds: |seen| {
+                seen.stored.iter().all(|document| document.get("n").and_then(as_number).is_some_and(f64::is_finite))
+            },
+        },
+        Entry {
+            name: "bounds: an upsert without room, in a transaction",
+            rules: &[BOUNDS],
+            stored: vec![doc! { "_id": 1, "n": 0 }],
+            steps: vec![
+                transaction(upsert(doc! { "_id": 1 }, doc! { "$inc": { "n": 11 } })),
+                transaction(upsert(doc! { "_id": 1 }, doc! { "$inc": { "n": 10 } })),
+                transaction(upsert(doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } })),
+            ],
+            must: "counts as n: 0, and the transaction commits",
+            holds: |seen| seen.replies.iter().skip(2).all(ok) && seen.one().get("n") == Some(&Bson::Int32(10)),
+        },
+        Entry {
+            name: "bounds: the client's own {$gt: 0}, where unchecked statements are rejected",
+            rules: &["bounds: { field: n, min: 0, unguarded: reject }"],
+            stored: vec![doc! { "_id": 1, "n": 2 }],
+            steps: vec![update(doc! { "_id": 1, "n": { "$gt": 0 } }, doc! { "$inc": { "n": -1 } })],
+            must: "counts as the check",
+            holds: |seen| seen.one().get("n") == Some(&Bson::Int32(1)),
+        },
+    ]
+}
+
+const TOGETHER: &str = "together: [a, b]";
+const TOGETHER_INSIDE: &str = "together: [a.n, b]";
+
+fn together() -> Vec<Entry> {
+    let pinned = |name, filter: Document| Entry {
+        name,
+        rules: &[TOGETHER],
+        stored: vec![],
+        steps: vec![upsert(filter, doc! { "$set": { "x": 1 } })],
+        must: "no document has one of them only",
+        holds: Seen::nothing_stored,
+    };
+    vec![
+        pinned("together: an upsert pins one by equality", doc! { "a": 1 }),
+        pinned("together: an upsert pins one by $in", doc! { "a": { "$in": [1] } }),
+        pinned("together: an upsert pins one by $all", doc! { "a": { "$all": [1] } }),
+        pinned("together: an upsert pins one in a branch of $or", doc! { "$or": [{ "a": 1 }] }),
+        pinned("together: an upsert pins a field in one", doc! { "a.x": 1 }),
+        Entry {
+            name: "together: an upsert sets one and unsets the other",
+            rules: &[TOGETHER],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "a": 1 }, "$unset": { "b": "" } })],
+            must: "no document has one of them only",
+            holds: Seen::nothing_stored,
+        },
+        Entry {
+            name: "together: an array of documents",
+            rules: &[TOGETHER_INSIDE],
+            stored: vec![],
+            steps: vec![insert(vec![doc! { "_id": 1, "a": [{ "n": 1 }] }])],
+            must: "no document has one of them only",
+            holds: Seen::nothing_stored,
+        },
+        Entry {
+            name: "together: the document around one is set",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![doc! { "_id": 1, "a": { "n": 1, "m": 1 } }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a": { "n": 2 } } })],
+            must: "both stay",
+            holds: |seen| at(&seen.one(), "a.m").is_some(),
+        },
+    ]
+}
+
+const BUCKET: &str = "bucket: { array: messages, count: count, limit: 3 }";
+
+fn counts_are_true(seen: &Seen) -> bool {
+    seen.stored.iter().all(|bucket| {
+        let length = bucket.get_array("messages").map_or(0, Vec::len);
+        bucket.get("count").map_or(Some(0.0), as_number) == Some(length as f64)
+    })
+}
+
+fn buckets() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "bucket: an upsert that is no push",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "note": 1 } })],
+            must: "inserts a document whose count is true",
+            holds: |seen| seen.stored.len() == 1 && counts_are_true(seen),
+        },
+        Entry {
+            name: "bucket: a push whose filter pins the count",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(doc! { "owner": "x", "count": 2 }, doc! { "$push": { "messages": 1 } })],
+            must: "the count is the array's length",
+            holds: counts_are_true,
+        },
+        Entry {
+            name: "bucket: a push whose filter pins the array",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(doc! { "owner": "x", "messages": [1, 2] }, doc! { "$push": { "messages": 1 } })],
+            must: "the count is the array's length",
+            holds: counts_are_true,
+        },
+        Entry {
+            name: "bucket: a push whose filter pins the count in a branch of $or",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(doc! { "owner": "x", "$or": [{ "count": 2 }] }, doc! { "$push": { "messages": 1 } })],
+            must: "the count is the array's length",
+            holds: counts_are_true,
+        },
+        Entry {
+            name: "bucket: a push without upsert whose filter cannot be inserted",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(doc! { "owner": { "$all": ["x", "y"] } }, doc! { "$push": { "messages": 1 } })],
+            must: "no error of an upsert that nobody asked for",
+            holds: |seen| ![2, 54, 224].contains(&seen.code()),
+        },
+        Entry {
+            name: "bucket: a push without upsert by a dotted path and what is around it",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![update(doc! { "o": 1, "o.n": 1 }, doc! { "$push": { "messages": 1 } })],
+            must: "no error of an upsert that nobody asked for",
+            holds: |seen| ![2, 54, 224].contains(&seen.code()),
+        },
+    ]
+}
+
+const STAMPS: &str = "timestamps: { source: at, fields: [a, b] }";
+
+fn stamp(document: &Document, field: &str) -> Option<Bson> {
+    at(document, &format!("last_modified.{field}")).cloned()
+}
+
+fn timestamps() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "timestamps: an upsert pins a stamp",
+            rules: &[STAMPS],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "last_modified.b": date(FUTURE) },
+                doc! { "$set": { "a": 1, "at": date(PAST) } },
+            )],
+            must: "the stamp is not stored",
+            holds: |seen| stamp(&seen.one(), "b").is_none(),
+        },
+        Entry {
+            name: "timestamps: an upsert pins a guarded value",
+            rules: &[STAMPS],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1, "b": 2 }, doc! { "$set": { "a": 1, "at": date(PAST) } })],
+            must: "it is stored with its stamp, or not at all",
+            holds: |seen| seen.nothing_stored() || stamp(&seen.one(), "b") == Some(date(PAST)),
+        },
+        Entry {
+            name: "timestamps: per document, the upsert's filter pins the stamp",
+            rules: &["timestamps: { source: at, per: document }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1, "last_modified": date(FUTURE) }, doc! { "x": 1, "at": date(PAST) })],
+            must: "the content is stored",
+            holds: |seen| seen.nothing_stored() && seen.code() != 0 || seen.one().contains_key("x"),
+        },
+        Entry {
+            name: "timestamps: missing: pass, and an upsert brings its time by $setOnInsert",
+            rules: &["timestamps: { source: at, fields: [a, b], missing: pass }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "b": 3, "at": date(PAST) } })],
+            must: "the stamp is stored, or it is rejected",
+            holds: |seen| seen.nothing_stored() || stamp(&seen.one(), "b") == Some(date(PAST)),
+        },
+        Entry {
+            name: "timestamps: per document, a replacing upsert whose filter has a field twice",
+            rules: &["timestamps: { source: at, per: document }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "note": { "$all": [1, 2] } }, doc! { "note": 1, "at": date(PAST) })],
+            must: "it is inserted, as by mongod, or rejected by the rule",
+            holds: |seen| [0, 121].contains(&seen.code()),
+        },
+        Entry {
+            name: "timestamps: missing: pass, and an insert brings a stamp",
+            rules: &["timestamps: { source: at, fields: [a, b], missing: pass }"],
+            stored: vec![],
+            steps: vec![insert(vec![doc! { "_id": 1, "a": 1, "last_modified": { "a": date(FUTURE) } }])],
+            must: "the stamp is not kept, or the insert is rejected",
+            holds: |seen| stamp(&seen.one(), "a").is_none(),
+        },
+        Entry {
+            name: "timestamps: $setOnInsert without upsert",
+            rules: &[STAMPS],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "b": 1 } },
+            )],
+            must: "passes",
+            holds: |seen| seen.code() == 0 && seen.one().get("a") == Some(&Bson::Int32(1)),
+        },
+        Entry {
+            name: "timestamps: operators on other fields, with upsert",
+            rules: &[STAMPS],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![upsert(
+                doc! { "_id": 1 },
+                doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "created": 1 }, "$push": { "log": 1 }, "$inc": { "k": 1 } },
+            )],
+            must: "pass beside the guarded ones",
+            holds: |seen| seen.one().get("k") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a") == Some(date(PAST)),
+        },
+        Entry {
+            name: "timestamps: an application that writes the stamps itself",
+            rules: &["timestamps: { source: at, fields: [a, b], missing: reject }"],
+            stored: vec![doc! { "_id": 1, "a": 0, "last_modified": { "a": date(PAST) } }],
+            steps: vec![
+                update(doc! { "_id": 1 }, doc! { "$set": { "a": 4, "last_modified.a": date(PAST + 2000) } }),
+                update(doc! { "_id": 1 }, doc! { "$set": { "a": 3, "last_modified.a": date(PAST + 1000) } }),
+            ],
+            must: "the newer wins, whatever comes last",
+            holds: |seen| {
+                seen.one().get("a") == Some(&Bson::Int32(4)) && stamp(&seen.one(), "a") == Some(date(PAST + 2000))
+            },
+        },
+    ]
+}
+
+fn others() -> Vec<Entry> {
+    const DENY: &str = "deny: { operations: [update], when: { uses: [$where, $function] } }";
+    let function = || doc! { "$function": { "body": "function() { return 1 }", "args": [], "lang": "js" } };
+    vec![
+        Entry {
+            name: "deny: $function in let",
+            rules: &[DENY],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![plain(doc! {
+                "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "x": 1 } } }], "let": { "f": function() }
+            })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "deny: $function in findAndModify's fields",
+            rules: &[DENY],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![plain(doc! {
+                "findAndModify": "c", "query": { "_id": 1 }, "update": { "$set": { "x": 1 } }, "fields": { "f": function() }
+            })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "deny: maxTimeMS of 0 is none",
+            rules: &["deny: { operations: [find], when: { missing: maxTimeMS } }"],
+            stored: vec![],
+            steps: vec![plain(doc! { "find": "c", "maxTimeMS": 0 })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "commands: setIndexCommitQuorum",
+            rules: &[REJECT],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![plain(doc! { "setIndexCommitQuorum": "c", "indexNames": ["x"], "commitQuorum": 1 })],
+            must: "passes, as index commands do",
+            holds: |seen| seen.code() != 121,
+        },
+    ]
+}
+
+/// Runs an entry on its collection, whose rules docward has.
+fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
+    let mut direct = Client::connect(&server().address());
+    let mut through = Client::connect(&docward.address());
+    direct.command(GUARDED, doc! { "create": collection });
+    if !entry.stored.is_empty() {
+        let reply = direct.command(GUARDED, doc! { "insert": collection, "documents": entry.stored.clone() });
+        assert!(ok(&reply), "{reply}");
+    }
+    let (mut replies, mut took) = (Vec::new(), Duration::ZERO);
+    for (number, step) in entry.steps.iter().enumerate() {
+        let mut command = step.to(collection);
+        let session = doc! { "lsid": super::lab::fresh_session(), "txnNumber": number as i64 + 1, "autocommit": false };
+        let in_transaction = step.session == Session::Transaction;
+        if in_transaction {
+            command.extend(session.clone());
+            command.insert("startTransaction", true);
+        }
+        let began = Instant::now();
+        let mut reply = through.try_command(GUARDED, command, PATIENCE).unwrap_or_default();
+        for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
+            reply.remove(name);
+        }
+        replies.push(reply);
+        took = took.max(began.elapsed());
+        if in_transaction {
+            let mut end = doc! { "commitTransaction": 1 };
+            end.extend(session);
+            replies.push(through.command("admin", end));
+        }
+    }
+    let reply = direct.command(GUARDED, doc! { "find": collection, "sort": { "_id": 1 } });
+    let stored = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let stored = stored.iter().map(|document| document.as_document().unwrap().clone()).collect();
+    Seen { replies, stored, took }
+}
+
+/// A rule file with a collection for each entry. Rules that docward does not take together are no danger any more.
+fn rule_file(entries: &[Entry]) -> String {
+    let mut yaml = "version: 1\nrules:\n".to_owned();
+    for (index, entry) in entries.iter().enumerate() {
+        for (number, settings) in entry.rules.iter().enumerate() {
+            let settings = settings.replace("COLLECTION", &format!("k{index}"));
+            yaml += &format!("  - {{ name: k{index}-{number}, namespace: guarded.k{index}, {settings} }}\n");
+        }
+    }
+    yaml
+}
+
+fn goes_together(entry: &Entry) -> bool {
+    let namespaced: Vec<String> = entry.rules.iter().map(|settings| settings.replace("COLLECTION", "k")).collect();
+    let alone = namespaced.iter().find(|settings| !understands(&[(*settings).clone()]));
+    assert!(alone.is_none(), "{}: docward does not know {}", entry.name, alone.unwrap());
+    understands(&namespaced)
+}
+
+/// The names of the entries that fail, with what was seen.
+pub(super) fn failures() -> Vec<(&'static str, String)> {
+    let entries: Vec<Entry> = entries().into_iter().filter(goes_together).collect();
+    let docward = Docward::before(&server().uri()).rules(&rule_file(&entries)).environment("RUST_LOG", "error").start();
+    let tried = entries.iter().enumerate().map(|(index, entry)| {
+        let seen = run(entry, &format!("k{index}"), &docward);
+        (entry, seen)
+    });
+    let failed = tried.filter(|(entry, seen)| !(entry.holds)(seen));
+    failed.map(|(entry, seen)| (entry.name, described(entry, &seen))).collect()
+}
+
+fn described(entry: &Entry, seen: &Seen) -> String {
+    let steps: String = entry.steps.iter().map(|step| format!("\n    {}", show::document(&step.to("c")))).collect();
+    let replies = show::documents(&seen.replies);
+    format!(
+        "{}\n  must hold: {}\n  rules:\n    {}\n  stored before:{}\n  commands:{steps}\n  replies:{replies}\n  stored after:{}\n",
+        entry.name,
+        entry.must,
+        entry.rules.join("\n    "),
+        show::documents(&entry.stored),
+        show::documents(&seen.stored)
+    )
+}
+
+/// Whether the entry is known to fail.
+pub(super) fn is_known(name: &str) -> bool {
+    FAILING.contains(&name)
+}
+
+pub(super) fn known() -> &'static [&'static str] {
+    FAILING
+}

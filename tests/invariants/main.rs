@@ -1,0 +1,206 @@
+//! Random statements against random rules on a real mongod, through docward and directly, from the same documents:
+//! what is stored keeps every rule's promise, and where the statement alone would have kept them docward's answer and
+//! documents are the direct ones. `make invariants` runs it for ten minutes, `make test` for some seconds.
+//!
+//! `DOCWARD_INVARIANTS_SECONDS` how long; `DOCWARD_INVARIANTS_SEED` the first seed, which is printed;
+//! `DOCWARD_INVARIANTS_PATTERN` a pattern that most rules are of; `DOCWARD_INVARIANTS_REPORT` a file that findings are
+//! added to as they come; `DOCWARD_INVARIANTS_STRICT` shows those that are known to be open, too.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod allowed;
+mod case;
+mod check;
+mod corpus;
+mod dice;
+mod generate;
+mod lab;
+mod patterns;
+mod rules;
+mod show;
+mod shrink;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use case::Case;
+use check::Finding;
+use dice::Dice;
+use lab::{Bench, Lab};
+
+/// Sets of rules that one docward holds at a time.
+const SETS: usize = 60;
+/// Cases for each of them.
+const CASES: usize = 60;
+const WORKERS: usize = 3;
+
+/// Cases that are shown for each kind of finding, and how long they are made smaller in all.
+const EXAMPLES: usize = 2;
+const SHRINKING: Duration = Duration::from_secs(120);
+
+/// One collection with its rules, to run cases on.
+struct Run<'a> {
+    bench: &'a mut Bench,
+    collection: &'a str,
+}
+
+impl Run<'_> {
+    /// The findings of the first step that has any.
+    fn case(&mut self, case: &Case) -> Vec<Finding> {
+        let mut stored = case.stored.clone();
+        self.bench.store(self.collection, &stored);
+        if case.rules.iter().any(|rule| rule.counter()) {
+            self.bench.begin_counting(self.collection);
+        }
+        for (index, step) in case.steps.iter().enumerate() {
+            if index > 0 {
+                self.bench.store(self.collection, &stored);
+            }
+            let outcome = self.bench.run(self.collection, &stored, step);
+            let found = check::findings(&case.rules, step, &outcome, self.bench, self.collection);
+            if !found.is_empty() {
+                return found;
+            }
+            stored = outcome.stored;
+        }
+        Vec::new()
+    }
+}
+
+/// What a run has found, by key; the first case of each.
+#[derive(Default)]
+struct Book {
+    found: Mutex<BTreeMap<String, Vec<(u64, Case, Finding)>>>,
+    cases: AtomicUsize,
+    /// Findings that are known to be open.
+    open: AtomicUsize,
+}
+
+impl Book {
+    fn note(&self, seed: u64, case: &Case, finding: Finding) {
+        if allowed::is_open(&finding, &case.rules) {
+            self.open.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut found = self.found.lock().unwrap();
+        found.entry(finding.key()).or_default().push((seed, case.clone(), finding));
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// The sets of rules of a round.
+fn sets(seed: u64) -> Vec<Vec<rules::Rule>> {
+    let mut dice = Dice::new(seed);
+    (0..SETS).map(|_| generate::rules(&mut dice)).collect()
+}
+
+fn round(seed: u64, book: &Book, deadline: Instant) {
+    let lab = Lab::start(sets(seed));
+    std::thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let lab = &lab;
+            scope.spawn(move || {
+                let mut bench = lab.bench();
+                for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
+                    let mut slow = 0;
+                    for number in 0..CASES {
+                        // Rules that are slow time and again leave no time for others.
+                        if Instant::now() > deadline || slow > 1 {
+                            break;
+                        }
+                        let seed = seed * 1_000_000 + (index * CASES + number) as u64;
+                        let case = generate::case(&mut Dice::new(seed), rules);
+                        let mut run = Run { bench: &mut bench, collection };
+                        book.cases.fetch_add(1, Ordering::Relaxed);
+                        let found = run.case(&case);
+                        slow += usize::from(found.iter().any(|finding| finding.kind == "slow"));
+                        // What does not come again is the machine's, or a race's.
+                        let again = if found.is_empty() { Vec::new() } else { run.case(&case) };
+                        for finding in
+                            found.into_iter().filter(|finding| again.contains(finding) || finding.kind != "slow")
+                        {
+                            book.note(seed, &case, finding);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Each kind of finding with the smallest cases that show it.
+fn report(found: &BTreeMap<String, Vec<(u64, Case, Finding)>>) -> String {
+    let (mut report, mut known) = (String::new(), BTreeSet::new());
+    let end = Instant::now() + SHRINKING;
+    for (key, cases) in found {
+        report += &format!("\n## {key} ({} times)\n", cases.len());
+        let few = cases.iter().step_by(cases.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
+        for (seed, case, finding) in few {
+            let (smaller, finding) = shrink::smaller(case, finding);
+            if known.insert(shrink::signature(&smaller, &finding)) {
+                report += &format!("\n  seed {seed}\n  {}\n{smaller}", finding.what);
+            }
+        }
+    }
+    report
+}
+
+#[test]
+fn generated_statements_keep_every_promise() {
+    let seconds = variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(15);
+    let days = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(days % 1_000_000);
+    eprintln!("invariants: {seconds} s, DOCWARD_INVARIANTS_SEED={first}");
+    let book = Book::default();
+    lab::server();
+    let began = Instant::now();
+    let deadline = began + Duration::from_secs(seconds);
+    for seed in first.. {
+        if Instant::now() >= deadline {
+            break;
+        }
+        round(seed, &book, deadline);
+    }
+    let cases = book.cases.load(Ordering::Relaxed);
+    let open = book.open.load(Ordering::Relaxed);
+    let found = book.found.into_inner().unwrap();
+    eprintln!(
+        "invariants: {cases} cases, {:.0} a second, {} kinds of findings, {open} cases of those that are open",
+        cases as f64 / began.elapsed().as_secs_f64(),
+        found.len()
+    );
+    let report = report(&found);
+    eprintln!("{report}");
+    if let Ok(file) = std::env::var("DOCWARD_INVARIANTS_REPORT") {
+        std::fs::write(file, &report).unwrap();
+    }
+    assert!(found.is_empty(), "{} kinds of findings, see above", found.len());
+}
+
+#[test]
+fn what_once_broke_a_promise_keeps_it() {
+    let failures = corpus::failures();
+    let (known, new): (Vec<_>, Vec<_>) = failures.iter().partition(|(name, _)| corpus::is_known(name));
+    eprintln!("corpus: {} entries fail, as is known", known.len());
+    for name in corpus::known().iter().filter(|name| !known.iter().any(|(failed, _)| failed == *name)) {
+        eprintln!("corpus: fails no longer, and can leave FAILING: {name}");
+    }
+    for (_, described) in &new {
+        eprintln!("corpus: {described}");
+    }
+    assert!(
+        new.is_empty(),
+        "{} entries of the corpus fail: {:#?}",
+        new.len(),
+        new.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
+}

@@ -1,0 +1,113 @@
+//! `bounds`: the field is absent or a number in range.
+
+use bson::{Bson, Document};
+
+use super::super::case::Statement;
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::values::{as_number, put, reachable, related, small_number, take};
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Bounds {
+    pub(in super::super) field: &'static str,
+    pub(in super::super) min: Option<f64>,
+    pub(in super::super) max: Option<f64>,
+    pub(in super::super) reject: bool,
+}
+
+impl Bounds {
+    pub(in super::super) fn random(dice: &mut Dice) -> Bounds {
+        let field = dice.pick(&["b", "b", "a.n", "a.n", "count", "version", "try", "c.d", "no", "a.n.x"]);
+        let (min, max) = (dice.pick(&[0.0, 0.0, 1.0, -2.0, 0.5]), dice.pick(&[10.0, 10.0, 5.0, 100.0, 2.5]));
+        let (min, max) = match dice.below(4) {
+            0 => (Some(min), None),
+            1 => (None, Some(max)),
+            _ => (Some(min), Some(max)),
+        };
+        Bounds { field, min, max, reject: dice.percent(15) }
+    }
+
+    fn contains(&self, value: &Bson) -> bool {
+        let kept = |number: f64| self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max);
+        as_number(value).is_some_and(|number| number.is_finite() && kept(number))
+    }
+
+    /// How far out of range; `None` where that cannot be said.
+    fn distance(&self, value: &Bson) -> Option<f64> {
+        let number = as_number(value).filter(|number| number.is_finite())?;
+        let below = self.min.map_or(0.0, |min| min - number);
+        let above = self.max.map_or(0.0, |max| number - max);
+        Some(below.max(above).max(0.0))
+    }
+}
+
+impl Promise for Bounds {
+    fn name(&self) -> &'static str {
+        "bounds"
+    }
+
+    fn settings(&self) -> String {
+        let bound =
+            |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
+        let policy = if self.reject { ", unguarded: reject" } else { "" };
+        format!("bounds: {{ field: {}{}{}{policy} }}", self.field, bound("min", self.min), bound("max", self.max))
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec![self.field.to_owned()]
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        if dice.percent(15) {
+            take(document, self.field);
+            return;
+        }
+        let drawn = std::iter::repeat_with(|| small_number(dice)).take(40).find(|number| self.contains(number));
+        if let Some(number) = drawn {
+            put(document, self.field, number);
+        }
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        change.changed().find_map(|(before, after)| {
+            let (old, new) =
+                (before.map_or(Vec::new(), |before| reachable(before, self.field)), reachable(after, self.field));
+            let wrong = new.iter().find(|value| !self.contains(value))?;
+            // What was out of range may come nearer.
+            let nearer = || match (&old[..], &new[..]) {
+                ([old], [new]) => {
+                    matches!((self.distance(old), self.distance(new)), (Some(old), Some(new)) if new <= old)
+                }
+                _ => false,
+            };
+            let same = old.len() == new.len() && old.iter().zip(&new).all(|(old, new)| same(old, new));
+            (!same && !nearer())
+                .then(|| format!("'{}' is out of range: {}", self.field, super::super::show::value(wrong)))
+        })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        self.broken(direct).is_none() && !direct.statements.iter().any(|statement| self.refuses(statement))
+    }
+}
+
+/// Not told by documents: what the pattern's page says that it refuses whatever is stored.
+impl Bounds {
+    fn refuses(&self, statement: &Statement) -> bool {
+        let operators = statement.update.as_ref().and_then(Bson::as_document);
+        let upsert_only = operators.and_then(|update| update.get_document("$setOnInsert").ok());
+        let value_on_insert = upsert_only.and_then(|paths| paths.get(self.field));
+        let written = statement.writes().into_iter().any(|(operator, path, value)| match operator.as_str() {
+            "$set" | "$min" | "$max" => path == self.field && !self.contains(&value),
+            "$mul" | "$bit" | "$rename" => related(&path, self.field),
+            _ => false,
+        });
+        let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
+        written || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
+    }
+}
+
+/// NaN is equal to itself here.
+fn same(one: &Bson, other: &Bson) -> bool {
+    one == other || super::super::show::value(one) == super::super::show::value(other)
+}

@@ -1,0 +1,93 @@
+//! `deny`: what is denied changes nothing. `defaults` promises nothing about documents.
+
+use bson::Document;
+
+use super::super::case::{Kind, Statement};
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Deny {
+    pub(in super::super) operations: Vec<&'static str>,
+    pub(in super::super) when: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Defaults;
+
+impl Deny {
+    pub(in super::super) fn random(dice: &mut Dice) -> Deny {
+        let operations = dice.pick(&[vec!["delete"], vec!["update", "delete"], vec!["insert"], vec!["update"]]);
+        let when = match dice.below(4) {
+            _ if operations == ["insert"] => None,
+            0 => None,
+            1 => Some("{ multi: true }"),
+            2 => Some("{ uses: [$where, $function] }"),
+            _ => Some("{ filter: empty }"),
+        };
+        Deny { operations, when }
+    }
+
+    fn denies(&self, statement: &Statement) -> bool {
+        let operation = match statement.kind {
+            Kind::Insert => "insert",
+            Kind::Update => "update",
+            Kind::Delete => "delete",
+        };
+        let applies = match self.when {
+            None => true,
+            Some("{ multi: true }") => statement.multi,
+            Some("{ filter: empty }") => statement.filter.is_empty(),
+            // The generator uses none of them.
+            Some(_) => false,
+        };
+        self.operations.contains(&operation) && applies
+    }
+}
+
+impl Promise for Deny {
+    fn name(&self) -> &'static str {
+        "deny"
+    }
+
+    fn settings(&self) -> String {
+        let when = self.when.map(|when| format!(", when: {when}")).unwrap_or_default();
+        format!("deny: {{ operations: [{}]{when} }}", self.operations.join(", "))
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec!["note".to_owned()]
+    }
+
+    fn tidy(&self, _: &mut Dice, _: &mut Document) {}
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        let all_denied = change.statements.iter().all(|statement| self.denies(statement));
+        let changes = change.changed().next().is_some() || change.removed().next().is_some();
+        (all_denied && changes).then(|| "a denied statement changed something".to_owned())
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        !direct.statements.iter().any(|statement| self.denies(statement))
+    }
+}
+
+impl Promise for Defaults {
+    fn name(&self) -> &'static str {
+        "defaults"
+    }
+
+    fn settings(&self) -> String {
+        "defaults: { maxTimeMS: 30000 }".to_owned()
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec!["note".to_owned()]
+    }
+
+    fn tidy(&self, _: &mut Dice, _: &mut Document) {}
+
+    fn broken(&self, _: &Change<'_>) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,37 @@
+//! One file for each pattern: random settings, and its promise told from stored documents. None uses docward's code.
+
+mod bounds;
+mod bucket;
+mod copies;
+mod deny;
+mod queue;
+mod replacement;
+mod sequence;
+mod timestamps;
+mod together;
+mod tree;
+
+use bson::{Bson, Document};
+
+pub(super) use bounds::Bounds;
+pub(super) use bucket::Bucket;
+pub(super) use copies::Copies;
+pub(super) use deny::{Defaults, Deny};
+pub(super) use queue::Queue;
+pub(super) use replacement::Replacement;
+pub(super) use sequence::Sequence;
+pub(super) use timestamps::Timestamps;
+pub(super) use together::Together;
+pub(super) use tree::Tree;
+
+use super::case::first;
+use super::values::take;
+
+/// Takes away a path, and the document that held only it.
+fn clear(document: &mut Document, path: &str) {
+    take(document, path);
+    let outer = first(path);
+    if outer != path && document.get(outer).and_then(Bson::as_document).is_some_and(Document::is_empty) {
+        document.remove(outer);
+    }
+}

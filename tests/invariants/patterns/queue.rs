@@ -1,0 +1,189 @@
+//! `queue`: a job that is locked is changed or deleted only by who names its attempt; a claim takes the time and counts
+//! the attempts up, which never go back.
+
+use bson::{Bson, Document, doc};
+
+use super::super::case::{Kind, Statement};
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::values::{FUTURE, PAST, as_number, date};
+
+const LOCKED: &str = "locked";
+const SINCE: &str = "tlocked";
+const ATTEMPTS: &str = "try";
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Queue {
+    pub(in super::super) max_attempts: Option<i32>,
+}
+
+/// Later than all that the generator calls past, so given by a clock or far ahead.
+fn lasts(since: &Bson) -> bool {
+    let millis = match since {
+        Bson::DateTime(date) => date.timestamp_millis() as f64,
+        other => as_number(other).unwrap_or(0.0),
+    };
+    millis > PAST as f64 * 1.5 && millis < FUTURE as f64 * 2.0
+}
+
+fn by_clock(since: Option<&Bson>) -> bool {
+    matches!(since, Some(Bson::DateTime(date)) if (PAST * 3 / 2..FUTURE - PAST / 10).contains(&date.timestamp_millis()))
+}
+
+/// Locked by a worker whose lease lasts.
+fn is_held(job: &Document) -> bool {
+    let since = job.get(SINCE);
+    let locked = match job.get(LOCKED) {
+        Some(Bson::Boolean(locked)) => *locked,
+        // Nothing but a claim under the rule makes such a lock.
+        Some(other) => by_clock(since) && as_number(other).is_some_and(|number| number != 0.0),
+        None => false,
+    };
+    locked && since.is_some_and(lasts)
+}
+
+fn attempts(job: &Document) -> Option<f64> {
+    job.get(ATTEMPTS).and_then(as_number).filter(|number| !number.is_nan())
+}
+
+fn is_lock(value: Option<&Bson>) -> bool {
+    match value {
+        None | Some(Bson::Null | Bson::Boolean(false)) => false,
+        Some(value) => as_number(value) != Some(0.0),
+    }
+}
+
+fn names_attempt(statement: &Statement, job: &Document) -> bool {
+    let named = statement.pinned(ATTEMPTS);
+    named.is_some_and(|named| {
+        Some(named) == job.get(ATTEMPTS) || as_number(named).is_some() && as_number(named) == attempts(job)
+    })
+}
+
+impl Queue {
+    pub(in super::super) fn random(dice: &mut Dice) -> Queue {
+        Queue { max_attempts: dice.percent(30).then_some(3) }
+    }
+
+    fn claims(statement: &Statement) -> bool {
+        match statement.replacement() {
+            Some(document) => is_lock(document.get(LOCKED)),
+            None => statement
+                .writes()
+                .iter()
+                .any(|(operator, path, value)| operator != "$unset" && path == LOCKED && is_lock(Some(value))),
+        }
+    }
+
+    fn touched_without_attempt(change: &Change<'_>) -> Option<String> {
+        let held = |job: &&Document| is_held(job);
+        let changed = change.changed().filter_map(|(before, _)| before).filter(held);
+        let touched: Vec<&Document> = changed.chain(change.removed().filter(held)).collect();
+        let unnamed =
+            touched.iter().any(|job| !change.statements.iter().any(|statement| names_attempt(statement, job)));
+        if unnamed {
+            return Some("a locked job was changed without its attempt".to_owned());
+        }
+        let several = touched.len() > 1 && change.statements.len() == 1;
+        several.then(|| "one statement changed the jobs of several workers".to_owned())
+    }
+
+    fn wrong_state(before: Option<&Document>, after: &Document) -> Option<&'static str> {
+        let Some(before) = before else {
+            let complete = [LOCKED, SINCE, ATTEMPTS].iter().all(|field| after.contains_key(field));
+            return (!complete).then_some("an inserted job lacks fields of the lease");
+        };
+        let (old, new) = (attempts(before), attempts(after));
+        if old.is_some() && new.is_none_or(|new| Some(new) < old) {
+            return Some("the attempts went back");
+        }
+        let claimed = is_lock(after.get(LOCKED)) && before.get(LOCKED) != after.get(LOCKED);
+        if claimed && !by_clock(after.get(SINCE)) {
+            return Some("a job was locked without the time");
+        }
+        let counted = new == Some(old.unwrap_or(0.0) + 1.0);
+        (claimed && !counted).then_some("a job was locked without counting the attempt")
+    }
+}
+
+impl Promise for Queue {
+    fn name(&self) -> &'static str {
+        "queue"
+    }
+
+    fn settings(&self) -> String {
+        let most = self.max_attempts.map(|most| format!(", max_attempts: {most}")).unwrap_or_default();
+        format!("queue: {{ locked: {LOCKED}, since: {SINCE}, attempts: {ATTEMPTS}, lease: 5m{most} }}")
+    }
+
+    fn fields(&self) -> Vec<String> {
+        [LOCKED, SINCE, ATTEMPTS, "note"].map(str::to_owned).to_vec()
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        let locked = dice.percent(50);
+        document.insert(LOCKED, locked);
+        document.insert(SINCE, date(if locked && dice.percent(60) { FUTURE } else { PAST }));
+        document.insert(ATTEMPTS, dice.below(3) as i32 + i32::from(locked));
+        if dice.percent(20) {
+            document.remove(dice.pick(&[LOCKED, SINCE, ATTEMPTS]));
+        }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let id = 1 + dice.below(3) as i32;
+        let locked = dice.pick(&[Bson::Boolean(true), Bson::Boolean(true), Bson::Boolean(true), 1.into()]);
+        let claim = doc! { "$set": { LOCKED: locked, "note": dice.below(100) as i32 } };
+        let attempt = dice.below(4) as i32;
+        Some(match dice.below(7) {
+            0..3 => (doc! { "_id": id }, claim),
+            3 => (doc! { LOCKED: false }, claim),
+            4 => (doc! {}, claim),
+            5 => (doc! { "_id": id, ATTEMPTS: attempt }, doc! { "$set": { LOCKED: false, "note": "done" } }),
+            _ => (
+                doc! { "_id": id, ATTEMPTS: attempt },
+                doc! { LOCKED: dice.percent(50), SINCE: date(PAST), ATTEMPTS: attempt, "note": "done" },
+            ),
+        })
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        Self::touched_without_attempt(change).or_else(|| {
+            let [_] = change.statements else { return None };
+            change.changed().find_map(|(before, after)| Self::wrong_state(before, after)).map(str::to_owned)
+        })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        if Self::touched_without_attempt(direct).is_some() {
+            return false;
+        }
+        let free = |job: &Document| self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most));
+        direct.statements.iter().all(|statement| {
+            let claims = Self::claims(statement);
+            // The job that it names is there for the taking.
+            let named = statement.filter.get("_id").is_some_and(|id| {
+                let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
+                job.is_some_and(|job| free(job) && !is_held(job))
+            });
+            let uncounted = direct.changed().all(|(before, after)| {
+                let Some(before) = before else { return true };
+                attempts(before) == attempts(after) && before.contains_key(ATTEMPTS) == after.contains_key(ATTEMPTS)
+            });
+            let unclear = statement.kind == Kind::Update && statement.touches(SINCE);
+            uncounted && !unclear && (!claims || named)
+        })
+    }
+
+    fn strip(&self, document: &mut Document) {
+        document.remove(SINCE);
+        document.remove(ATTEMPTS);
+        if document.get(LOCKED) == Some(&Bson::Boolean(false)) {
+            document.remove(LOCKED);
+        }
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,198 @@
+//! `replacement`: nobody's save erases what it has not read. Under `reject` no unchecked replacement changes a stored
+//! document; under `merge` fields that it does not name survive; with a version each save is of the version that was
+//! read, and counts it up.
+
+use bson::{Bson, Document, doc};
+
+use super::super::case::Statement;
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise, understands};
+use super::super::values::{as_number, at, put, take};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Policy {
+    Reject,
+    Merge,
+    Check,
+}
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Replacement {
+    pub(in super::super) policy: Policy,
+    pub(in super::super) version: Option<&'static str>,
+    pub(in super::super) ignore: bool,
+    pub(in super::super) count_updates: bool,
+}
+
+impl Replacement {
+    pub(in super::super) fn random(dice: &mut Dice) -> Replacement {
+        let policy = dice.pick(&[Policy::Reject, Policy::Merge, Policy::Check, Policy::Check]);
+        let wants_version = policy == Policy::Check || dice.percent(30);
+        Replacement {
+            policy,
+            version: wants_version.then(|| dice.pick(&["version", "version", "a.n", "no"])),
+            ignore: wants_version && dice.percent(30),
+            count_updates: dice.percent(60),
+        }
+    }
+
+    fn version_of<'a>(&self, document: &'a Document) -> Option<&'a Bson> {
+        at(document, self.version?).filter(|version| **version != Bson::Null)
+    }
+
+    /// A whole number that can be counted up.
+    fn whole(version: Option<&Bson>) -> Option<f64> {
+        let version = version?;
+        as_number(version).filter(|number| number.fract() == 0.0 && !matches!(version, Bson::Decimal128(_)))
+    }
+
+    fn is_checked(&self, statement: &Statement) -> bool {
+        self.version.is_some_and(|version| statement.pinned(version).is_some())
+    }
+
+    /// What a replacement has done to a stored document that it must not.
+    fn replaced(&self, statement: &Statement, before: &Document, after: &Document) -> Option<String> {
+        let checked = self.is_checked(statement);
+        match self.policy {
+            Policy::Reject if !checked => Some("a replacement without a check changed a stored document".to_owned()),
+            Policy::Merge if !checked => {
+                let lost = before.keys().find(|key| !after.contains_key(*key))?;
+                Some(format!("a merged replacement erased '{lost}'"))
+            }
+            Policy::Check if !checked => {
+                let (sent, stored) = (self.version_of(statement.replacement()?), self.version_of(before));
+                let same = match (sent.and_then(as_number), stored.and_then(as_number)) {
+                    (Some(sent), Some(stored)) => sent == stored,
+                    _ => sent == stored,
+                };
+                if !same {
+                    return Some("a save of another version changed a stored document".to_owned());
+                }
+                self.uncounted(before, after)
+            }
+            _ => self.uncounted(before, after),
+        }
+    }
+
+    fn uncounted(&self, before: &Document, after: &Document) -> Option<String> {
+        let old = self.version_of(before);
+        let new = Self::whole(self.version_of(after));
+        match (Self::whole(old), new) {
+            (Some(old), Some(new)) if new > old => None,
+            (Some(_), _) => Some("the version is not higher after a save".to_owned()),
+            (None, _) if old.is_some() => None,
+            (None, Some(_)) => None,
+            (None, None) if self.version_of(after).is_some() => None,
+            (None, None) => Some("a saved document has no version".to_owned()),
+        }
+    }
+
+    /// What an update by operators did to the version.
+    fn updated(&self, before: &Document, after: &Document) -> Option<String> {
+        let old = Self::whole(self.version_of(before))?;
+        let counted = Self::whole(self.version_of(after)).is_some_and(|new| new > old);
+        (!counted).then(|| "an update did not count the version up".to_owned())
+    }
+
+    fn counts(&self) -> bool {
+        self.version.is_some() && self.count_updates && knows_count_updates()
+    }
+}
+
+fn knows_count_updates() -> bool {
+    static KNOWS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *KNOWS.get_or_init(|| {
+        understands(&["replacement: { unguarded: guard, guard: version, count_updates: true }".to_owned()])
+    })
+}
+
+impl Promise for Replacement {
+    fn name(&self) -> &'static str {
+        "replacement"
+    }
+
+    fn settings(&self) -> String {
+        let policy = match self.policy {
+            Policy::Reject => "reject",
+            Policy::Merge => "merge",
+            Policy::Check => "guard",
+        };
+        let version = self.version.map(|version| format!(", guard: {version}")).unwrap_or_default();
+        let conflict = if self.ignore { ", conflict: ignore" } else { "" };
+        let count = match self.version {
+            Some(_) if knows_count_updates() => format!(", count_updates: {}", self.count_updates),
+            _ => String::new(),
+        };
+        format!("replacement: {{ unguarded: {policy}{version}{conflict}{count} }}")
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec![self.version.unwrap_or("note").to_owned()]
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        let Some(version) = self.version else { return };
+        match dice.below(5) {
+            0 => drop(take(document, version)),
+            1 => put(document, version, Bson::Int64(dice.below(3) as i64)),
+            _ => put(document, version, Bson::Int32(dice.below(4) as i32)),
+        }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let mut filter = doc! { "_id": 1 + dice.below(3) as i32 };
+        let mut update = doc! { "note": dice.below(100) as i32 };
+        if let Some(version) = self.version.filter(|_| dice.percent(70)) {
+            let known = dice.below(4) as i32;
+            put(&mut update, version, known.into());
+            if dice.percent(30) {
+                filter.insert(version, known);
+            }
+        }
+        Some((
+            filter,
+            if dice.percent(70) {
+                update
+            } else {
+                doc! { "$set": update }
+            },
+        ))
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        let [statement] = change.statements else { return None };
+        let changed = change.changed().filter_map(|(before, after)| Some((before?, after)));
+        if statement.replacement().is_some() {
+            return changed.into_iter().find_map(|(before, after)| self.replaced(statement, before, after));
+        }
+        let counts = self.counts() && !statement.is_pipeline();
+        changed.filter(|_| counts).find_map(|(before, after)| self.updated(before, after))
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        let [statement] = direct.statements else { return true };
+        let Some(document) = statement.replacement() else {
+            return !self.version.is_some_and(|version| statement.touches(version));
+        };
+        // What carries a version was read before: it must not insert.
+        let inserts = direct.after.len() > direct.before.len();
+        if inserts && self.policy == Policy::Check && self.version_of(document).is_some() {
+            return false;
+        }
+        let mut changed = direct.changed().filter_map(|(before, after)| Some((before?, after)));
+        changed.all(|(before, after)| {
+            let wrong = self.replaced(statement, before, after);
+            wrong.is_none_or(|what| what.contains("version is not") || what.contains("has no version"))
+        })
+    }
+
+    fn strip(&self, document: &mut Document) {
+        if let Some(version) = self.version {
+            super::clear(document, version);
+        }
+    }
+
+    fn modifies(&self) -> bool {
+        self.version.is_some() || self.policy == Policy::Merge
+    }
+}

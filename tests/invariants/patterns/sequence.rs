@@ -1,0 +1,104 @@
+//! `sequence`: what is inserted has a number that nobody else has, and keeps it.
+
+use bson::{Bson, Document};
+
+use super::super::case::{Kind, Statement};
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::values::{as_number, at, put, take};
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Sequence {
+    pub(in super::super) field: &'static str,
+    pub(in super::super) on_upsert: bool,
+}
+
+impl Sequence {
+    pub(in super::super) fn random(dice: &mut Dice) -> Sequence {
+        Sequence { field: dice.pick(&["no", "no", "no", "a.n", "c.d"]), on_upsert: dice.percent(65) }
+    }
+
+    /// Whether the client itself says what the number is, or may.
+    fn brings(&self, statement: &Statement) -> bool {
+        let outer = super::super::case::first(self.field);
+        let held = |document: &Document| {
+            at(document, self.field).is_some() || document.get(outer).is_some_and(|held| held.as_document().is_none())
+        };
+        let text = super::super::show::document(&statement.filter);
+        statement.inserted.as_ref().is_some_and(held)
+            || statement.replacement().is_some_and(held)
+            || statement.is_pipeline()
+            || (statement.replacement().is_none() && statement.kind == Kind::Update && statement.touches(self.field))
+            || text.contains(outer)
+            || statement
+                .update
+                .as_ref()
+                .and_then(Bson::as_document)
+                .and_then(|update| update.get_document("$setOnInsert").ok())
+                .is_some_and(|paths| paths.keys().any(|path| path.starts_with(outer)))
+    }
+}
+
+impl Promise for Sequence {
+    fn name(&self) -> &'static str {
+        "sequence"
+    }
+
+    fn settings(&self) -> String {
+        let upserts = if self.on_upsert { ", on_upsert: true" } else { "" };
+        format!(
+            "sequence: {{ field: {}, counter: COLLECTION, collection: counters, start: after_max{upserts} }}",
+            self.field
+        )
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec![self.field.to_owned()]
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        if dice.percent(20) {
+            take(document, self.field);
+        } else {
+            put(document, self.field, Bson::Int32(1 + dice.below(200) as i32));
+        }
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        let [statement] = change.statements else { return None };
+        let brings = self.brings(statement);
+        change.changed().find_map(|(before, after)| {
+            let number = at(after, self.field);
+            let Some(before) = before else {
+                let gives = statement.kind == Kind::Insert || self.on_upsert;
+                if gives && !brings && number.and_then(as_number).is_none() {
+                    return Some("inserted without a number".to_owned());
+                }
+                let same = |other: &&Document| at(other, self.field).and_then(as_number) == number.and_then(as_number);
+                let taken = number.is_some() && change.after.iter().filter(same).count() > 1;
+                return (taken && !brings).then(|| "inserted with the number of another".to_owned());
+            };
+            let stored = at(before, self.field).filter(|stored| as_number(stored).is_some())?;
+            let kept = number == Some(stored);
+            (!kept && !brings).then(|| "the number changed".to_owned())
+        })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        // What works on the number finds another one, or one where there was none.
+        let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
+        !direct.statements.iter().any(works_on_it)
+    }
+
+    fn strip(&self, document: &mut Document) {
+        super::clear(document, self.field);
+    }
+
+    fn modifies(&self) -> bool {
+        self.on_upsert
+    }
+
+    fn counter(&self) -> bool {
+        true
+    }
+}

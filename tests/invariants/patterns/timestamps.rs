@@ -1,0 +1,267 @@
+//! `timestamps`: a guarded field changes together with its stamp, which is the source's time and never goes back.
+
+use bson::{Bson, DateTime, Document, doc};
+
+use super::super::case::{Kind, Statement};
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::show;
+use super::super::values::{PAST, at, date, put};
+
+const SOURCE: &str = "at";
+const STORE: &str = "last_modified";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Missing {
+    Reject,
+    Clock,
+    Pass,
+}
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Timestamps {
+    /// `None`: all top-level fields.
+    pub(in super::super) fields: Option<Vec<&'static str>>,
+    pub(in super::super) per_document: bool,
+    pub(in super::super) missing: Missing,
+}
+
+/// A register of a document: what it holds, and its stamp.
+struct Register<'a> {
+    name: String,
+    value: Option<&'a Bson>,
+    stamp: Option<DateTime>,
+}
+
+fn same(one: Option<&Bson>, other: Option<&Bson>) -> bool {
+    one.map(show::value) == other.map(show::value)
+}
+
+/// Dates that are written under the store, at whatever depth.
+fn stamps_in(document: &Document, found: &mut Vec<DateTime>) {
+    for (key, value) in document {
+        if key.starts_with(STORE) {
+            dates_in(value, found);
+        } else if let Bson::Document(inner) = value {
+            stamps_in(inner, found);
+        }
+    }
+}
+
+fn dates_in(value: &Bson, found: &mut Vec<DateTime>) {
+    found.extend(as_date(Some(value)));
+    if let Bson::Document(inner) = value {
+        inner.iter().for_each(|(_, value)| dates_in(value, found));
+    }
+}
+
+fn as_date(value: Option<&Bson>) -> Option<DateTime> {
+    value.and_then(Bson::as_datetime).copied()
+}
+
+impl Timestamps {
+    pub(in super::super) fn random(dice: &mut Dice) -> Timestamps {
+        let per_document = dice.percent(25);
+        let lists = [vec!["a", "b"], vec!["a.n", "b"], vec!["c.d", "c.e"], vec!["b"]];
+        let fields = (!per_document && dice.percent(65)).then(|| dice.pick(&lists));
+        let missing = dice.pick(&[Missing::Reject, Missing::Reject, Missing::Clock, Missing::Pass]);
+        Timestamps { fields, per_document, missing }
+    }
+
+    /// The registers that may be in a document.
+    fn names(&self, documents: [Option<&Document>; 2]) -> Vec<String> {
+        if let Some(fields) = &self.fields {
+            return fields.iter().chain([&SOURCE]).map(|field| (*field).to_owned()).collect();
+        }
+        let mut names: Vec<String> = documents.into_iter().flatten().flat_map(Document::keys).cloned().collect();
+        names.retain(|name| name != "_id" && name != STORE);
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn register<'a>(&self, document: &'a Document, name: &str) -> Register<'a> {
+        let stamp = if self.per_document { document.get(STORE) } else { at(document, &format!("{STORE}.{name}")) };
+        Register { name: name.to_owned(), value: at(document, name), stamp: as_date(stamp) }
+    }
+
+    /// The times that the statements say they were made at.
+    fn sources(change: &Change<'_>) -> Vec<DateTime> {
+        change.statements.iter().flat_map(Self::source_of).collect()
+    }
+
+    fn source_of(statement: &Statement) -> Vec<DateTime> {
+        // Stamps that a client brings are its source's times.
+        let mut found = Vec::new();
+        let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
+        whole.into_iter().flatten().for_each(|document| stamps_in(document, &mut found));
+        found.extend(as_date(statement.inserted.as_ref().and_then(|document| document.get(SOURCE))));
+        found.extend(as_date(statement.replacement().and_then(|document| document.get(SOURCE))));
+        found.extend(as_date(statement.pinned(SOURCE)));
+        let update = statement.update.as_ref().and_then(Bson::as_document);
+        for operator in ["$set", "$setOnInsert"] {
+            let paths = update.and_then(|update| update.get_document(operator).ok());
+            found.extend(paths.and_then(|paths| as_date(paths.get(SOURCE))));
+        }
+        for stage in
+            statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten().filter_map(Bson::as_document)
+        {
+            for set in stage.iter().filter_map(|(_, set)| set.as_document()) {
+                let set = set.get(SOURCE);
+                found.extend(as_date(set.and_then(Bson::as_document).and_then(|set| set.get("$literal")).or(set)));
+            }
+        }
+        found
+    }
+
+    fn may_stamp(&self, stamp: DateTime, sources: &[DateTime]) -> bool {
+        let by_clock = (PAST * 3 / 2..PAST * 4).contains(&stamp.timestamp_millis());
+        sources.contains(&stamp) || by_clock
+    }
+
+    fn forgets(statement: &Statement) -> bool {
+        statement.writes().iter().any(|(_, path, _)| path == STORE || path.starts_with("last_modified."))
+    }
+
+    fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
+        let sources = Self::sources(change);
+        if self.missing == Missing::Pass && sources.is_empty() {
+            return None;
+        }
+        self.names([Some(after), None]).iter().find_map(|name| {
+            let register = self.register(after, name);
+            register.value?;
+            match register.stamp {
+                None => Some(format!("'{name}' was inserted without a stamp")),
+                Some(stamp) if !self.may_stamp(stamp, &sources) => {
+                    Some(format!("'{name}' was inserted with a stamp that is not its time"))
+                }
+                Some(_) => None,
+            }
+        })
+    }
+
+    fn updated(&self, before: &Document, after: &Document, change: &Change<'_>) -> Option<String> {
+        let sources = Self::sources(change);
+        let forgets = change.statements.iter().any(Self::forgets);
+        let unstamped = self.missing == Missing::Pass && sources.is_empty();
+        self.names([Some(before), Some(after)]).iter().find_map(|name| {
+            let (old, new) = (self.register(before, name), self.register(after, name));
+            let Register { name, .. } = &new;
+            let changed = !same(old.value, new.value);
+            match (old.stamp, new.stamp) {
+                _ if unstamped => None,
+                (Some(_), None) if !forgets => Some(format!("the stamp of '{name}' is gone")),
+                (Some(old), Some(new)) if new < old => Some(format!("the stamp of '{name}' went back")),
+                (_, Some(stamp)) if changed && !self.may_stamp(stamp, &sources) => {
+                    Some(format!("'{name}' changed, and its stamp is not the write's time"))
+                }
+                (_, None) if changed && !forgets => Some(format!("'{name}' changed and has no stamp")),
+                (old, Some(new)) if old != Some(new) && !self.may_stamp(new, &sources) => {
+                    Some(format!("the stamp of '{name}' is not the write's time"))
+                }
+                _ => None,
+            }
+        })
+    }
+}
+
+impl Promise for Timestamps {
+    fn name(&self) -> &'static str {
+        "timestamps"
+    }
+
+    fn settings(&self) -> String {
+        let fields =
+            self.fields.as_ref().map(|fields| format!(", fields: [{}]", fields.join(", "))).unwrap_or_default();
+        let per = if self.per_document { ", per: document" } else { "" };
+        let missing = match self.missing {
+            Missing::Reject => "",
+            Missing::Clock => ", missing: clock",
+            Missing::Pass => ", missing: pass",
+        };
+        format!("timestamps: {{ source: {SOURCE}{fields}{per}{missing} }}")
+    }
+
+    fn fields(&self) -> Vec<String> {
+        let own = self.fields.clone().unwrap_or_else(|| vec!["a", "b", "note"]);
+        own.into_iter().chain([SOURCE]).map(str::to_owned).collect()
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        document.remove(STORE);
+        if dice.percent(25) {
+            return;
+        }
+        let time = |dice: &mut Dice| date(PAST + dice.below(6) as i64 * 1000);
+        if self.per_document {
+            document.insert(STORE, time(dice));
+            return;
+        }
+        for name in self.names([Some(document), None]) {
+            if at(document, &name).is_some() && dice.percent(80) {
+                put(document, &format!("{STORE}.{name}"), time(dice));
+            }
+        }
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let field = dice.pick(&Promise::fields(self));
+        let time = date(PAST + dice.below(8) as i64 * 1000);
+        let mut set = doc! { SOURCE: time };
+        if self.per_document && dice.percent(60) {
+            set.insert("note", dice.below(100) as i32);
+            return Some((doc! { "_id": 1 + dice.below(3) as i32 }, set));
+        }
+        if field != SOURCE {
+            set.insert(field, dice.below(100) as i32);
+        }
+        Some((doc! { "_id": 1 + dice.below(3) as i32 }, doc! { "$set": set }))
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        let [_] = change.statements else { return None };
+        change.changed().find_map(|(before, after)| match before {
+            None => self.inserted(after, change),
+            Some(before) => self.updated(before, after, change),
+        })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        let sources = Self::sources(direct);
+        let [statement] = direct.statements else { return true };
+        let brings = |document: Option<&Document>| document.is_some_and(|document| document.contains_key(STORE));
+        if brings(statement.inserted.as_ref())
+            || brings(statement.replacement())
+            || Self::forgets(statement)
+            || show::document(&statement.filter).contains(STORE)
+        {
+            return false;
+        }
+        if statement.kind == Kind::Delete {
+            return true;
+        }
+        direct.changed().all(|(before, after)| {
+            let names = self.names([before, Some(after)]);
+            let mut stamps = names.iter().filter_map(|name| {
+                let old = self.register(before?, name);
+                let changed = self.per_document || !same(old.value, at(after, name));
+                old.stamp.filter(|_| changed || statement.touches(name))
+            });
+            let touched = before.is_none_or(|before| names.iter().any(|name| !same(at(before, name), at(after, name))));
+            !touched
+                || match sources[..] {
+                    [source] => stamps.all(|stamp| stamp <= source),
+                    _ => sources.is_empty() && self.missing == Missing::Pass,
+                }
+        })
+    }
+
+    fn strip(&self, document: &mut Document) {
+        document.remove(STORE);
+    }
+
+    fn modifies(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,88 @@
+//! `together`: a statement writes all of the fields or none; an inserted or replacing document has all or none.
+
+use bson::Document;
+
+use super::super::case::{Kind, Statement};
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::show::value;
+use super::super::values::{fitting, put, reachable, take};
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Together {
+    pub(in super::super) fields: Vec<&'static str>,
+}
+
+impl Together {
+    pub(in super::super) fn random(dice: &mut Dice) -> Together {
+        const SETS: [&[&str]; 8] = [
+            &["a", "b"],
+            &["a.n", "b"],
+            &["a.n", "a.m"],
+            &["c.d", "c.e"],
+            &["b", "count"],
+            &["sku", "b", "note"],
+            &["version", "note"],
+            &["a.n.x", "messages"],
+        ];
+        Together { fields: dice.pick(&SETS).to_vec() }
+    }
+
+    /// A statement that may have made this change and writes all fields, or none.
+    fn allows(&self, statement: &Statement, changed: &[bool]) -> bool {
+        let untouched = || self.fields.iter().zip(changed).all(|(_, changed)| !changed);
+        match statement.kind {
+            Kind::Update => self.fields.iter().all(|field| statement.touches(field)) || untouched(),
+            _ => untouched(),
+        }
+    }
+}
+
+impl Promise for Together {
+    fn name(&self) -> &'static str {
+        "together"
+    }
+
+    fn settings(&self) -> String {
+        format!("together: [{}]", self.fields.join(", "))
+    }
+
+    fn fields(&self) -> Vec<String> {
+        self.fields.iter().map(|field| (*field).to_owned()).collect()
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        let all = dice.percent(70);
+        for field in &self.fields {
+            if all {
+                put(document, field, fitting(dice, field));
+            } else {
+                take(document, field);
+            }
+        }
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        change.changed().find_map(|(before, after)| {
+            let held = |document: &Document, field: &str| -> Vec<String> {
+                reachable(document, field).into_iter().map(value).collect()
+            };
+            let is_there: Vec<bool> = self.fields.iter().map(|field| !held(after, field).is_empty()).collect();
+            let mixed = is_there.contains(&true) && is_there.contains(&false);
+            let Some(before) = before else {
+                return mixed.then(|| format!("inserted with some of {:?} only", self.fields));
+            };
+            let changed: Vec<bool> =
+                self.fields.iter().map(|field| held(before, field) != held(after, field)).collect();
+            if !changed.contains(&true) {
+                return None;
+            }
+            let replaced = matches!(change.statements, [statement] if statement.replacement().is_some());
+            if mixed && replaced {
+                return Some(format!("replaced by a document with some of {:?} only", self.fields));
+            }
+            let allowed = change.statements.iter().any(|statement| self.allows(statement, &changed));
+            (!allowed).then(|| format!("some of {:?} changed alone", self.fields))
+        })
+    }
+}

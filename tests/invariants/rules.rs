@@ -1,0 +1,198 @@
+//! Rules of every pattern over the fields of `values::PATHS`: their YAML, and what each promises, which its file in
+//! `patterns` tells from what is stored before and after a command.
+
+use std::sync::OnceLock;
+
+use bson::Document;
+
+use super::case::Statement;
+use super::dice::Dice;
+use super::patterns::{
+    Bounds, Bucket, Copies, Defaults, Deny, Queue, Replacement, Sequence, Timestamps, Together, Tree,
+};
+use super::values::as_number;
+
+/// What became of one command, at one of the two sides.
+pub(super) struct Change<'a> {
+    pub(super) before: &'a [Document],
+    pub(super) after: &'a [Document],
+    pub(super) statements: &'a [Statement],
+    pub(super) reply: Option<&'a Document>,
+}
+
+/// What the tests know of a pattern.
+pub(super) trait Promise {
+    /// The pattern's key in a rule file.
+    fn name(&self) -> &'static str;
+
+    /// Its settings, as YAML in one line.
+    fn settings(&self) -> String;
+
+    /// The fields that it looks at or keeps.
+    fn fields(&self) -> Vec<String>;
+
+    /// Makes a stored document one that keeps the promise.
+    fn tidy(&self, dice: &mut Dice, document: &mut Document);
+
+    /// The same for what concerns several documents.
+    fn tidy_all(&self, _dice: &mut Dice, _documents: &mut [Document]) {}
+
+    /// A filter and an update as the pattern's own applications send them.
+    fn idiom(&self, _dice: &mut Dice) -> Option<(Document, Document)> {
+        None
+    }
+
+    /// What of its promise the change has broken.
+    fn broken(&self, change: &Change<'_>) -> Option<String>;
+
+    /// Whether a change that was made without docward is one that docward has no reason to prevent or to alter, apart
+    /// from what `strip` takes away.
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        self.broken(direct).is_none()
+    }
+
+    /// Takes away what the pattern itself keeps in a document, so that both sides can be compared.
+    fn strip(&self, _document: &mut Document) {}
+
+    /// Whether it may modify a document that the statement alone leaves as it is.
+    fn modifies(&self) -> bool {
+        false
+    }
+
+    /// Whether it counts in `guarded.counters`, by the collection's name.
+    fn counter(&self) -> bool {
+        false
+    }
+
+    /// The collection that the rule names.
+    fn namespace(&self, collection: &str) -> String {
+        format!("guarded.{collection}")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Rule {
+    Replacement(Replacement),
+    Together(Together),
+    Bounds(Bounds),
+    Queue(Queue),
+    Bucket(Bucket),
+    Tree(Tree),
+    Timestamps(Timestamps),
+    Sequence(Sequence),
+    Copies(Copies),
+    Deny(Deny),
+    Defaults(Defaults),
+}
+
+impl std::ops::Deref for Rule {
+    type Target = dyn Promise;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Rule::Replacement(rule) => rule,
+            Rule::Together(rule) => rule,
+            Rule::Bounds(rule) => rule,
+            Rule::Queue(rule) => rule,
+            Rule::Bucket(rule) => rule,
+            Rule::Tree(rule) => rule,
+            Rule::Timestamps(rule) => rule,
+            Rule::Sequence(rule) => rule,
+            Rule::Copies(rule) => rule,
+            Rule::Deny(rule) => rule,
+            Rule::Defaults(rule) => rule,
+        }
+    }
+}
+
+impl Rule {
+    pub(super) fn random(dice: &mut Dice) -> Rule {
+        let chosen = chosen_pattern();
+        loop {
+            let rule = match dice.below(90) {
+                0..10 => Rule::Bounds(Bounds::random(dice)),
+                10..20 => Rule::Together(Together::random(dice)),
+                20..32 => Rule::Replacement(Replacement::random(dice)),
+                32..44 => Rule::Queue(Queue::random(dice)),
+                44..54 => Rule::Bucket(Bucket::random(dice)),
+                54..64 => Rule::Tree(Tree::random(dice)),
+                64..75 => Rule::Timestamps(Timestamps::random(dice)),
+                75..85 => Rule::Sequence(Sequence::random(dice)),
+                // Each has a worker of its own.
+                85 => Rule::Copies(Copies),
+                86..89 => Rule::Deny(Deny::random(dice)),
+                _ => Rule::Defaults(Defaults),
+            };
+            if chosen.is_none_or(|name| name == rule.name()) || dice.percent(10) {
+                return rule;
+            }
+        }
+    }
+}
+
+/// `DOCWARD_INVARIANTS_PATTERN`: look at this one above all.
+fn chosen_pattern() -> Option<&'static str> {
+    static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
+    CHOSEN.get_or_init(|| std::env::var("DOCWARD_INVARIANTS_PATTERN").ok()).as_deref()
+}
+
+/// A rule file in which each set of rules speaks for a collection of its own.
+pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
+    let mut yaml = "version: 1\nrules:\n".to_owned();
+    for (collection, rules) in sets {
+        for (index, rule) in rules.iter().enumerate() {
+            let settings = rule.settings().replace("COLLECTION", collection);
+            let namespace = rule.namespace(collection);
+            yaml += &format!("  - {{ name: {collection}-{index}, namespace: {namespace}, {settings} }}\n");
+        }
+    }
+    yaml
+}
+
+/// Whether docward takes the rules for one collection.
+pub(super) fn load(rules: &[Rule]) -> bool {
+    loads(rule_file(&[("c".to_owned(), rules)]))
+}
+
+/// Whether docward takes rules with these settings for one collection: some settings are newer than others, and some
+/// rules do not go together.
+pub(super) fn understands(settings: &[String]) -> bool {
+    let rule =
+        |(number, settings): (usize, &String)| format!("  - {{ name: r{number}, namespace: d.c, {settings} }}\n");
+    loads(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>()))
+}
+
+fn loads(text: String) -> bool {
+    let source = docward::rules::Source { name: "rules.yaml".into(), text };
+    docward::patterns::RuleSet::from_sources(vec![source]).is_ok()
+}
+
+impl Change<'_> {
+    /// The documents that are not as they were, with what they were.
+    pub(super) fn changed(&self) -> impl Iterator<Item = (Option<&Document>, &Document)> {
+        self.after.iter().filter_map(|after| {
+            let before = self.earlier(after);
+            before.is_none_or(|before| !same(before, after)).then_some((before, after))
+        })
+    }
+
+    pub(super) fn earlier(&self, document: &Document) -> Option<&Document> {
+        self.before.iter().find(|before| same_id(before, document))
+    }
+
+    pub(super) fn removed(&self) -> impl Iterator<Item = &Document> {
+        let gone = |document: &Document| !self.after.iter().any(|after| same_id(after, document));
+        self.before.iter().filter(move |document| gone(document))
+    }
+}
+
+/// Equal to the byte; NaN is equal to itself.
+fn same(one: &Document, other: &Document) -> bool {
+    one == other || one.to_vec().unwrap() == other.to_vec().unwrap()
+}
+
+/// Numbers of all types are one `_id`, as the server sees it.
+fn same_id(one: &Document, other: &Document) -> bool {
+    let number = |document: &Document| document.get("_id").and_then(as_number);
+    one.get("_id") == other.get("_id") || number(one).is_some() && number(one) == number(other)
+}
