@@ -7,6 +7,7 @@
 mod check;
 mod cursor;
 pub mod edit;
+mod number;
 mod owned;
 mod path;
 mod template;
@@ -16,6 +17,7 @@ mod writer;
 
 pub use check::{Checked, MAX_DEPTH, Malformed};
 pub use cursor::{Document, DuplicateField, Element, Elements, peek};
+pub use number::{compare_numbers, is_finite};
 pub use owned::CowDocument;
 pub use path::{Lookup, Path};
 pub(crate) use template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};

@@ -6,10 +6,12 @@
 //! Later versions simplify more (8.0: boolean simplifier): an equality that follows from the whole filter may be found
 //! where 6.0 does not see it. Those are pins that may be there or not.
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Kind, Lookup, Value};
+use crate::document::{Document, Kind, Lookup, Value, compare_numbers};
 
 /// A path that the filter pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,22 +153,19 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
 /// Whether two different values may be one to the server, which then sees an `$in` of one value: numbers of different
 /// types, texts under a collation.
 fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
-    let class = |value: Value<'_>| match value.kind {
-        Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Kind::Int32,
-        Kind::String | Kind::Symbol => Kind::String,
-        kind => kind,
-    };
-    class(one) == class(other)
-        && matches!(class(one), Kind::Int32 | Kind::String | Kind::Document | Kind::Array)
-        && numbers_agree(one, other)
+    let is_text = |value: Value<'_>| matches!(value.kind, Kind::String | Kind::Symbol);
+    let fields = |value: Value<'_>| value.as_document().or(value.as_array()).map(|nested| nested.values().count());
+    match (compare_numbers(one, other), fields(one), fields(other)) {
+        (Some(ordering), ..) => ordering == Ordering::Equal,
+        (None, Some(count), Some(others)) => one.kind == other.kind && count == others && count > 0,
+        // Every NaN equals every other.
+        (None, None, None) => (is_text(one) && is_text(other)) || (is_number(one) && is_number(other)),
+        (None, ..) => false,
+    }
 }
 
-/// False when both are numbers that a double can tell apart.
-fn numbers_agree(one: Value<'_>, other: Value<'_>) -> bool {
-    match (one.as_integer(), other.as_integer()) {
-        (Some(one), Some(other)) => one == other,
-        _ => true,
-    }
+fn is_number(value: Value<'_>) -> bool {
+    matches!(value.kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
 }
 
 #[cfg(test)]

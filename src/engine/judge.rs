@@ -27,6 +27,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) explained_by: Option<&'r Rule>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
+    /// With `only_new`: a later rule rejects it, whatever its filter matches.
+    pub(super) otherwise: Option<Refused<'r>>,
     /// Set when it is rejected if it matches no document.
     pub(super) only_stored: Option<Refused<'r>>,
     /// The rules that want to put a number in.
@@ -141,6 +143,7 @@ fn judge_statement<'r, 'a>(
         unmatched: SmallVec::new(),
         explained_by: None,
         only_new: None,
+        otherwise: None,
         only_stored: None,
         sequences: SmallVec::new(),
         bring: SmallVec::new(),
@@ -153,7 +156,7 @@ fn judge_statement<'r, 'a>(
     for (rule, stance) in bench {
         let verdict = rule.pattern.verdict(&judged.statement, context);
         judged.take(rule, *stance, verdict, context, observations);
-        if judged.refused.is_some() {
+        if judged.refused.is_some() || judged.otherwise.is_some() {
             return judged;
         }
     }
@@ -188,6 +191,11 @@ impl<'r, 'a> Judged<'r, 'a> {
         context: &Context<'_>,
         observations: &mut Observations,
     ) {
+        // What the rule that may reject it first says of it is known when the document has been looked for.
+        if let (Stance::Enforce, Some(_), Some(rejection)) = (stance, &self.only_new, rejected(&verdict, rule)) {
+            self.otherwise = Some(Refused { rule, rejection: rejection.clone() });
+            return;
+        }
         if let Some((said, rejection)) = heard(&verdict, rule, stance) {
             observations.note(rule, context.namespace, said, rejection);
         }
@@ -285,6 +293,15 @@ impl<'r, 'a> Judged<'r, 'a> {
         let rejection = Rejection { reason, ..broken };
         observations.note(rule, context.namespace, Said::Reject, Some(&rejection));
         self.refused = Some(Refused { rule, rejection });
+    }
+}
+
+/// The rejection that a verdict comes to, if the rule is enforced.
+fn rejected<'v>(verdict: &'v Verdict<'_>, rule: &Rule) -> Option<&'v Rejection> {
+    match verdict {
+        Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => None,
+        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some(rejection),
+        _ => None,
     }
 }
 

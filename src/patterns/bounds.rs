@@ -12,12 +12,12 @@
 
 use std::cmp::Ordering;
 
-use super::number::{Bound, is_finite, sign};
+use super::number::{Bound, sign};
 use super::{
     Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content, read_required_path,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer};
+use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer, is_finite};
 use crate::effect::{Change, Held, change, inserted};
 use crate::rules::{Claim, Code, Located, MapReader};
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::document::{Kind, OwnedValue, Value};
+use crate::document::{OwnedValue, Value, compare_numbers};
 use crate::rules::Number;
 
 /// A number in a rule.
@@ -24,7 +24,7 @@ impl From<Number> for Bound {
 impl Bound {
     /// How `value` stands to this bound; `None` when it is no number, or NaN.
     pub(super) fn compare(self, value: Value<'_>) -> Option<Ordering> {
-        compare(value, self.as_value().as_value())
+        compare_numbers(value, self.as_value().as_value())
     }
 
     /// `self - amount`, for whole numbers that do not overflow.
@@ -50,111 +50,6 @@ impl std::fmt::Display for Bound {
             Self::Float(number) => number.fmt(formatter),
         }
     }
-}
-
-/// How one number stands to another, as the server compares them: exactly, across types. `None` when one of them is no
-/// number, or NaN.
-pub(super) fn compare(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
-    match (one.kind, other.kind) {
-        (Kind::Int32 | Kind::Int64, Kind::Int32 | Kind::Int64) => Some(one.as_integer()?.cmp(&other.as_integer()?)),
-        (Kind::Int32 | Kind::Int64, Kind::Double) => compare_integer(one.as_integer()?, other.as_f64()?),
-        (Kind::Double, Kind::Int32 | Kind::Int64) => {
-            compare_integer(other.as_integer()?, one.as_f64()?).map(Ordering::reverse)
-        }
-        (Kind::Double, Kind::Double) => one.as_f64()?.partial_cmp(&other.as_f64()?),
-        (Kind::Decimal128, _) | (_, Kind::Decimal128) => Some(Exact::of(one)?.cmp(&Exact::of(other)?)),
-        _ => None,
-    }
-}
-
-/// Whether it is a number other than NaN and the infinities.
-pub(super) fn is_finite(value: Value<'_>) -> bool {
-    match value.kind {
-        Kind::Double => value.as_f64().is_some_and(f64::is_finite),
-        _ => Exact::of(value).is_some_and(|exact| !exact.is_infinite),
-    }
-}
-
-/// A number's sign and decimal digits, which all types of BSON have exactly.
-#[derive(Debug, PartialEq, Eq)]
-struct Exact {
-    negative: bool,
-    is_infinite: bool,
-    /// Without zeros at either end; empty for zero.
-    digits: Vec<u8>,
-    /// Where the decimal point stands, counted from before the first digit.
-    point: i64,
-}
-
-impl Exact {
-    /// `None` for NaN and for what is no number.
-    fn of(value: Value<'_>) -> Option<Self> {
-        match value.kind {
-            Kind::Int32 | Kind::Int64 => Self::parse(&value.as_integer()?.to_string()),
-            // A double has at most 1074 digits behind its point.
-            Kind::Double => Self::parse(&format!("{:.1074}", value.as_f64()?)),
-            Kind::Decimal128 => {
-                let bytes: [u8; 16] = value.bytes.try_into().ok()?;
-                Self::parse(&bson::Decimal128::from_bytes(bytes).to_string())
-            }
-            _ => None,
-        }
-    }
-
-    /// `-12.5E+3`, as a Decimal128 is written.
-    fn parse(text: &str) -> Option<Self> {
-        let (negative, text) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        if text.starts_with(['I', 'i']) {
-            return Some(Self { negative, is_infinite: true, digits: Vec::new(), point: 0 });
-        }
-        let (number, exponent) = text.split_once(['E', 'e']).unwrap_or((text, "0"));
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = [whole, fraction].concat();
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
-        let leading = digits.bytes().take_while(|byte| *byte == b'0').count();
-        let digits = digits.trim_matches('0').as_bytes().to_vec();
-        let exponent: i64 = exponent.parse().ok()?;
-        let point = if digits.is_empty() { 0 } else { whole.len() as i64 - leading as i64 + exponent };
-        Some(Self { negative: negative && !digits.is_empty(), is_infinite: false, digits, point })
-    }
-
-    /// Zero has no sign.
-    fn sign(&self) -> i32 {
-        match (self.is_infinite || !self.digits.is_empty(), self.negative) {
-            (false, _) => 0,
-            (true, true) => -1,
-            (true, false) => 1,
-        }
-    }
-
-    fn cmp(&self, other: &Self) -> Ordering {
-        let magnitude = |exact: &Self| (exact.is_infinite, exact.point);
-        self.sign().cmp(&other.sign()).then_with(|| {
-            let ordering = magnitude(self).cmp(&magnitude(other)).then_with(|| self.digits.cmp(&other.digits));
-            if self.negative { ordering.reverse() } else { ordering }
-        })
-    }
-}
-
-/// Exact, also beyond 2⁵³ where a double cannot hold every integer.
-fn compare_integer(integer: i64, float: f64) -> Option<Ordering> {
-    const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
-    if float.is_nan() {
-        return None;
-    }
-    if float >= TOO_LARGE {
-        return Some(Ordering::Less);
-    }
-    if float < -TOO_LARGE {
-        return Some(Ordering::Greater);
-    }
-    let whole = float.trunc();
-    Some(integer.cmp(&(whole as i64)).then_with(|| whole.partial_cmp(&float).unwrap_or(Ordering::Equal)))
 }
 
 /// Whether a numeric value is below zero, zero or above it; `None` when it is no number or NaN.

@@ -98,6 +98,10 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(());
         }
         match (found.first(), run.stage) {
+            (None, Stage::Look | Stage::Update) if let Some(refused) = self.otherwise(&run) => {
+                self.refuse_unmatched(&run, refused, observations);
+                Flow::Continue(())
+            }
             (None, Stage::Update | Stage::Look) => {
                 self.go_on(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
                 Flow::Continue(())
@@ -140,6 +144,11 @@ impl<'f> BatchJob<'f> {
     /// Whether it is rejected if its filter matches a document.
     pub(super) fn is_only_new(&self, index: usize) -> bool {
         self.judged.get(index).is_some_and(|judged| judged.only_new.is_some())
+    }
+
+    /// Why it is rejected although its filter matches nothing.
+    fn otherwise(&self, run: &Run) -> Option<Refused<'f>> {
+        self.judged.get(*run.statements.first()?)?.otherwise.clone()
     }
 
     /// Why it is rejected for having matched nothing, whatever there is.

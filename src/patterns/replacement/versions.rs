@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 
 use super::{Conflict, NONE, Replacement, Unguarded, next_version};
 use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
-use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers};
 use crate::effect::{Change, change, equality, touched};
-use crate::patterns::number::compare;
 use crate::patterns::{Rejection, Rewrite, Verdict};
 
 impl Replacement {
@@ -45,7 +44,7 @@ impl Replacement {
         match pinned {
             Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
             Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(guard)),
-            Some(pinned) if compare(version, pinned) != Some(Ordering::Equal) => Err(set_back(guard)),
+            Some(pinned) if compare_numbers(version, pinned) != Some(Ordering::Equal) => Err(set_back(guard)),
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, guard, &next)))),
             // Null stands for no version: it was read without.
             None if self.unguarded == Unguarded::Guard || version.kind == Kind::Null => {
@@ -89,7 +88,7 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     match (version.kind, other.kind) {
         (Kind::Null, _) => false,
         (_, Kind::Null) => true,
-        _ => compare(version, other) == Some(Ordering::Greater),
+        _ => compare_numbers(version, other) == Some(Ordering::Greater),
     }
 }
 
@@ -276,7 +275,7 @@ pub(super) fn deleted(guard: &Path) -> Rejection {
 }
 
 fn same(one: Value<'_>, other: Value<'_>) -> bool {
-    one == other || compare(one, other) == Some(Ordering::Equal)
+    one == other || compare_numbers(one, other) == Some(Ordering::Equal)
 }
 
 fn described(guard: &Path, version: Value<'_>) -> String {
