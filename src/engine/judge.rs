@@ -29,8 +29,6 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) only_new: Option<Refused<'r>>,
     /// With `only_new`: a later rule rejects it, whatever its filter matches.
     pub(super) otherwise: Option<Refused<'r>>,
-    /// Set when it is rejected if it matches no document.
-    pub(super) only_stored: Option<Refused<'r>>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
     /// The rules that are not to issue a number which it brings.
@@ -144,7 +142,6 @@ fn judge_statement<'r, 'a>(
         explained_by: None,
         only_new: None,
         otherwise: None,
-        only_stored: None,
         sequences: SmallVec::new(),
         bring: SmallVec::new(),
         procedures: SmallVec::new(),
@@ -226,11 +223,6 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.only_new = Some(Refused { rule, rejection });
             }
-            Verdict::OnlyStored(operation, rejection) => {
-                self.statement = self.statement.with(operation);
-                self.changed_by = Some(rule);
-                self.only_stored = Some(Refused { rule, rejection });
-            }
             Verdict::Allocate => {
                 self.changed_by = Some(rule);
                 self.sequences.push(rule);
@@ -310,8 +302,8 @@ fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(S
     match verdict {
         Verdict::Forward | Verdict::Brings(None) => None,
         // What comes of it is noted when the document has been looked for.
-        Verdict::OnlyNew(..) | Verdict::OnlyStored(..) if stance == Stance::Enforce => None,
-        Verdict::OnlyNew(_, rejection) | Verdict::OnlyStored(_, rejection) => Some((stance.rejects(), Some(rejection))),
+        Verdict::OnlyNew(..) if stance == Stance::Enforce => None,
+        Verdict::OnlyNew(_, rejection) => Some((stance.rejects(), Some(rejection))),
         Verdict::Rewrite(_) | Verdict::Brings(Some(_)) | Verdict::Allocate | Verdict::Procedure(_) => {
             Some((stance.rewrites(), None))
         }

@@ -76,8 +76,6 @@ pub enum Verdict<'a> {
     Rewrite(Rewrite<'a>),
     /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
     OnlyNew(Operation<'a>, Rejection),
-    /// It may only change what is stored: this takes its place, and where it matches nothing it is rejected.
-    OnlyStored(Operation<'a>, Rejection),
     /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.
     Allocate,
     /// It may pass, as it is or so, and brings numbers that this rule's sequence must not issue any more.

@@ -123,9 +123,12 @@ impl Judge for Sequence {
         }
     }
 
-    /// The document that a replacement with a number of its own was for has another number.
-    fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        if stored.is_some() { Unmatched::Reject(self.own_number()) } else { Unmatched::Nothing }
+    /// The document that is there has another number, or an upsert would insert one with the client's.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        match stored {
+            None if !statement.came_as_upsert() => Unmatched::Nothing,
+            _ => Unmatched::Reject(self.own_number()),
+        }
     }
 }
 
@@ -260,9 +263,6 @@ impl Sequence {
             conditions.push(CowDocument::build(|w| w.value(self.field().as_str(), number)));
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
-        if update.upsert {
-            return Verdict::OnlyStored(operation, self.own_number());
-        }
         Verdict::Rewrite(Rewrite { operation, checks_match: true })
     }
 

@@ -60,7 +60,7 @@ fn diagnostics_read_as_the_table_says() {
     // Those need files, see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
     // Those need a deployment, see `tests/desk_upstream.rs`.
-    codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex]);
+    codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex, Code::UnwantedUniqueIndex]);
     // Only real patterns have settings that conflict, or break each other.
     codes.extend([Code::ConflictingSettings, Code::Incompatible]);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
