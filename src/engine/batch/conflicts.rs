@@ -19,9 +19,7 @@ const MAX_ATTEMPTS: u32 = 16;
 impl<'f> BatchJob<'f> {
     /// Whether a rule decides what it means when the statement matches nothing.
     pub(super) fn checks_match(&self, index: usize) -> bool {
-        let checks = |judged: &Judged<'_, '_>| {
-            !judged.unmatched.is_empty() || judged.only_new.is_some() || judged.only_stored.is_some()
-        };
+        let checks = |judged: &Judged<'_, '_>| !judged.unmatched.is_empty() || judged.only_new.is_some();
         self.judged.get(index).is_some_and(checks)
     }
 
@@ -93,10 +91,6 @@ impl<'f> BatchJob<'f> {
         let Some(found) = asking::documents(&reply) else {
             return close("the server's answer to a find cannot be read");
         };
-        if let Some(refused) = self.unstored(&run) {
-            self.refuse_unmatched(&run, refused, observations);
-            return Flow::Continue(());
-        }
         match (found.first(), run.stage) {
             (None, Stage::Look | Stage::Update) if let Some(refused) = self.otherwise(&run) => {
                 self.refuse_unmatched(&run, refused, observations);
@@ -149,11 +143,6 @@ impl<'f> BatchJob<'f> {
     /// Why it is rejected although its filter matches nothing.
     fn otherwise(&self, run: &Run) -> Option<Refused<'f>> {
         self.judged.get(*run.statements.first()?)?.otherwise.clone()
-    }
-
-    /// Why it is rejected for having matched nothing, whatever there is.
-    fn unstored(&self, run: &Run) -> Option<Refused<'f>> {
-        self.judged.get(*run.statements.first()?)?.only_stored.clone()
     }
 
     /// Whether the plan waits for a statement that can only match what it has inserted itself, when it was sent before.
