@@ -93,6 +93,7 @@ const OPEN: &[(&str, &str, &str)] = &[
     // docward makes an upsert, or operators, of what the server does not read the filter's pins for.
     (ERRORS, "bucket", "[54]"),
     (ERRORS, "bucket", "[224]"),
+    (ERRORS, "sequence", "[54]"),
     (ERRORS, "timestamps", "[54]"),
     (ERRORS, "replacement", "[54]"),
     (ERRORS, "replacement", "[66]"),
@@ -113,6 +114,8 @@ const OPEN: &[(&str, &str, &str)] = &[
     (REJECTED, "tree", "there are no nodes along"),
     (REJECTED, "bounds", "as an upsert it could insert a document"),
     (REJECTED, "together", "as an upsert it could insert"),
+    // A client's own number is the largest there is.
+    (REJECTED, "sequence", "that is not a whole number"),
     // Fields in arrays of documents.
     (REJECTED, "together", "it has"),
 ];

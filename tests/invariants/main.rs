@@ -73,10 +73,13 @@ impl Run<'_> {
     }
 }
 
+/// The cases of each kind of finding, with their seeds.
+type Found = BTreeMap<String, Vec<(u64, Case, Finding)>>;
+
 /// What a run has found, by key; the first case of each.
 #[derive(Default)]
 struct Book {
-    found: Mutex<BTreeMap<String, Vec<(u64, Case, Finding)>>>,
+    found: Mutex<Found>,
     cases: AtomicUsize,
     /// Findings that are known to be open.
     open: AtomicUsize,
@@ -138,7 +141,7 @@ fn round(seed: u64, book: &Book, deadline: Instant) {
 }
 
 /// Each kind of finding with the smallest cases that show it.
-fn report(found: &BTreeMap<String, Vec<(u64, Case, Finding)>>) -> String {
+fn report(found: &Found) -> String {
     let (mut report, mut known) = (String::new(), BTreeSet::new());
     let end = Instant::now() + SHRINKING;
     for (key, cases) in found {

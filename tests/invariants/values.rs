@@ -82,7 +82,7 @@ pub(super) fn odd_number(dice: &mut Dice) -> Bson {
     const DOUBLES: [f64; 10] =
         [0.0, -0.0, 0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308, 1e-320, 9_007_199_254_740_993.0];
     match dice.below(6) {
-        0 | 1 => decimal(&dice.pick(&DECIMALS)),
+        0 | 1 => decimal(dice.pick(&DECIMALS)),
         2 | 3 => Bson::Double(dice.pick(&DOUBLES)),
         4 => Bson::Int64(dice.pick(&[i64::MAX, i64::MIN, PAST, FUTURE, 1 << 53, i64::from(i32::MAX) + 1])),
         _ => Bson::Int32(dice.pick(&[i32::MAX, i32::MIN, 0, 1, -1, 100, 1000])),

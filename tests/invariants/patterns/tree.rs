@@ -134,7 +134,8 @@ impl Promise for Tree {
         let parents = direct.after.iter().all(|node| rightful(node, direct.after).is_ok());
         let usual = direct.after.iter().all(|node| node.get("_id").and_then(text).is_some());
         let own_paths = direct.changed().all(|(before, after)| {
-            let untouched = before.is_some_and(|before| before.get(PATH) == after.get(PATH));
+            let untouched =
+                before.is_some_and(|before| [PATH, PARENT].iter().all(|field| before.get(field) == after.get(field)));
             untouched
                 || after.get(PATH).is_none()
                 || path(after).is_ok() && path(after) == rightful(after, direct.after)
