@@ -70,7 +70,7 @@ fn carry_out(frame: &[u8], random: &mut Random) {
                 plan.next(Input::Reply(&last), &mut session)
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
-            Step::Pause(_) => plan.next(Input::Paused, &mut session),
+            Step::Pause(_) => plan.next(Input::Paused { elapsed: std::time::Duration::ZERO }, &mut session),
             Step::ForwardOriginal { .. } if is_guarded_write(frame) => return assert_readable(frame),
             Step::Forward { message, .. } => return assert_readable(&message),
             Step::Reply(reply) => {

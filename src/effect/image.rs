@@ -52,7 +52,7 @@ enum Node<'s> {
     /// As the client wrote it.
     Value(Value<'s>),
     Owned(OwnedValue),
-    Document(Vec<(Cow<'s, [u8]>, Node<'s>)>),
+    Document(Fields<'s>),
     Some(Option<Kind>),
     Unknown,
 }
@@ -60,6 +60,8 @@ enum Node<'s> {
 fn names_of(value: Value<'_>) -> Vec<&[u8]> {
     value.as_document().unwrap_or(Document::EMPTY).elements().map(|field| field.key).collect()
 }
+
+type Fields<'s> = Vec<(Cow<'s, [u8]>, Node<'s>)>;
 
 /// mongod fails such an upsert: nothing is inserted.
 struct Fails;
@@ -112,7 +114,7 @@ impl<'s> Node<'s> {
     }
 
     /// The fields of a document, so that one of them can be changed.
-    fn open(&mut self) -> Option<&mut Vec<(Cow<'s, [u8]>, Node<'s>)>> {
+    fn open(&mut self) -> Option<&mut Fields<'s>> {
         if let Self::Value(value) = self
             && let Some(document) = value.as_document()
         {

@@ -6,8 +6,6 @@ use crate::document::{Document, Lookup as At, Path, Value, Writer};
 use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
-/// The server's DuplicateKey.
-
 /// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };

@@ -300,10 +300,10 @@ impl Bucket {
         let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
             // The server says itself why it cannot insert what the client asks for.
-            None if update.upsert => Ok(self.into_any(update, counted, pushed)),
+            None if update.upsert => Ok(self.push_to_any(update, counted, pushed)),
             Some(image) if self.is_true(seed.as_ref(), &image, pushed) && seeds => {
                 let operators = self.with_new_fields(counted.as_document(), &image, None, now);
-                Ok(self.into_any(update, operators, pushed))
+                Ok(self.push_to_any(update, operators, pushed))
             }
             Some(_) if update.upsert => Err(Rejection::new(
                 format!(
@@ -312,7 +312,7 @@ impl Bucket {
                 ),
                 format!("Leave '{}' and '{}' out of the filter.", self.count, self.array),
             )),
-            _ => Ok(self.into_stored(update, counted, pushed)),
+            _ => Ok(self.push_to_stored(update, counted, pushed)),
         }
     }
 
@@ -328,7 +328,7 @@ impl Bucket {
 
     /// A push that goes to a bucket with room, or opens one. The condition stands in the filter: a full bucket that the
     /// client's own filter matches does not keep the server from inserting.
-    fn into_any<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
+    fn push_to_any<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let filter = update.filter.as_document();
         let has_room = self.demands_room(filter, pushed, 0);
         if has_room && update.upsert && is_unchanged(update, &operators) {
@@ -343,7 +343,7 @@ impl Bucket {
 
     /// A push that goes to a stored bucket with room, because none can be opened of its filter, and that the client did not
     /// ask for an upsert.
-    fn into_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
+    fn push_to_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let room = CowDocument::build(|w| self.write_room(w, pushed));
         let is_room = |known: &CowDocument<'_>| known.as_document().as_bytes() == room.as_document().as_bytes();
         let is_conditional = update.conditions.iter().any(is_room);

@@ -226,7 +226,9 @@ async fn check(views: &Views, dice: &mut Dice) -> Result<bool, String> {
         (Ok(_), None) if !rejected => wrong("it leaves no tree"),
         (Ok(_), None) => Ok(false),
         (Ok(reply), Some(expected)) => match &through {
-            Ok(heard) if sorted(&[reply.clone()]) != sorted(&[heard.clone()]) => wrong("another reply"),
+            Ok(heard) if sorted(std::slice::from_ref(reply)) != sorted(std::slice::from_ref(heard)) => {
+                wrong("another reply")
+            }
             Ok(_) if sorted(&expected) != sorted(&stored) => wrong("another document"),
             Ok(_) => Ok(true),
             Err(_) => wrong("it would be a tree"),

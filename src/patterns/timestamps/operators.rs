@@ -91,7 +91,7 @@ impl InOperators {
     fn write_stamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)]) {
         match self.per {
             Per::Field => timely.iter().for_each(|(path, time)| {
-                w.value(&format!("{}.{path}", self.store), self.stamp_type.value(time));
+                w.value(format!("{}.{path}", self.store), self.stamp_type.value(time));
             }),
             Per::Document => {
                 if let Some((_, time)) = timely.first() {

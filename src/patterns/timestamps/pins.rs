@@ -75,7 +75,7 @@ impl Timestamps {
                 match self.per {
                     Per::Document => w.value(&self.store, self.stamp_type.value(&time)),
                     Per::Field => pinned.paths.iter().for_each(|path| {
-                        w.value(&format!("{}.{path}", self.store), self.stamp_type.value(&time));
+                        w.value(format!("{}.{path}", self.store), self.stamp_type.value(&time));
                     }),
                 }
             });

@@ -108,7 +108,7 @@ fn whole_decimal(bits: u128) -> Option<i64> {
     let scale = 10_u128.checked_pow(exponent.unsigned_abs())?;
     let size = match exponent {
         0.. => coefficient.checked_mul(scale)?,
-        _ => (coefficient % scale == 0).then_some(coefficient / scale)?,
+        _ => coefficient.is_multiple_of(scale).then_some(coefficient / scale)?,
     };
     let size = i128::try_from(size).ok()?;
     i64::try_from(if bits >> 127 == 1 { -size } else { size }).ok()
