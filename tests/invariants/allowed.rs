@@ -109,6 +109,8 @@ const OPEN: &[(&str, &str, &str)] = &[
     (REJECTED, "queue", "insert a job without its lock"),
     // Pins that a replacing upsert drops; several values in `$in`, which pin nothing; sums of decimals.
     (REJECTED, "tree", "its parent does not exist"),
+    (REJECTED, "queue", "no number that a claim can count up"),
+    (REJECTED, "tree", "to something else than its parent gives"),
     (REJECTED, "tree", "is no path"),
     (REJECTED, "tree", "is of type"),
     (REJECTED, "tree", "there are no nodes along"),
