@@ -32,9 +32,13 @@ pub mod code {
     /// BSON or a command that cannot be read.
     pub const FAILED_TO_PARSE: i32 = 9;
     pub const UNAUTHORIZED: i32 = 13;
+    /// Among others: an increment of what is no number.
+    pub const TYPE_MISMATCH: i32 = 14;
     pub const AUTHENTICATION_FAILED: i32 = 18;
     /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
     pub const ILLEGAL_OPERATION: i32 = 20;
+    /// A field below what is no document.
+    pub const PATH_NOT_VIABLE: i32 = 28;
     /// A command that took longer than its maxTimeMS.
     pub const MAX_TIME_MS_EXPIRED: i32 = 50;
     /// A guarded replacement that matched nothing.

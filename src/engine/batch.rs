@@ -275,7 +275,10 @@ impl<'f> BatchJob<'f> {
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
         let plain = |judged: &Judged<'_, '_>| {
-            judged.refused.is_none() && judged.procedures.is_empty() && judged.explained_by.is_none()
+            judged.refused.is_none()
+                && judged.procedures.is_empty()
+                && judged.explained_by.is_none()
+                && judged.uncounted.is_none()
         };
         let alone = |index| {
             self.checks_match(index)
@@ -359,6 +362,7 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(Step::Exchange(merge::get_more(&self.command, cursor)));
         }
         let errors = merge::errors_of(&reply, self.batch.form);
+        let Some(run) = self.fall_back(run, &reply, &errors) else { return Flow::Continue(()) };
         if let Some((retry, taken)) = self.retry_of(&run, &errors) {
             // What stands before the taken number is done; the rest asks for the maximum again.
             let (done, rest) = run.statements.split_at(retry);
@@ -398,6 +402,10 @@ impl<'f> BatchJob<'f> {
 
     fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
+        if error.is_some_and(|error| self.uncount(0, error)) {
+            self.go_on(run);
+            return Flow::Continue(());
+        }
         if let Some(error) = error
             && let Some((_, taken)) = self.retry_of(&run, &[(0, error)])
         {

@@ -25,6 +25,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
     /// The rule that explains the server's errors, because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
+    /// How it is sent where the server cannot increment what a rule counts.
+    pub(super) uncounted: Option<Statement<'a>>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
     /// With `only_new`: a later rule rejects it, whatever its filter matches.
@@ -140,6 +142,7 @@ fn judge_statement<'r, 'a>(
         changed_by: None,
         unmatched: SmallVec::new(),
         explained_by: None,
+        uncounted: None,
         only_new: None,
         otherwise: None,
         sequences: SmallVec::new(),
@@ -217,6 +220,11 @@ impl<'r, 'a> Judged<'r, 'a> {
                 if checks_match && !self.unmatched.iter().any(|known| known.id == rule.id) {
                     self.unmatched.push(rule);
                 }
+            }
+            Verdict::Counted(operation) => {
+                let counted = self.statement.with(operation);
+                self.uncounted = Some(std::mem::replace(&mut self.statement, counted));
+                self.changed_by = Some(rule);
             }
             Verdict::OnlyNew(operation, rejection) => {
                 self.statement = self.statement.with(operation);
@@ -304,9 +312,11 @@ fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(S
         // What comes of it is noted when the document has been looked for.
         Verdict::OnlyNew(..) if stance == Stance::Enforce => None,
         Verdict::OnlyNew(_, rejection) => Some((stance.rejects(), Some(rejection))),
-        Verdict::Rewrite(_) | Verdict::Brings(Some(_)) | Verdict::Allocate | Verdict::Procedure(_) => {
-            Some((stance.rewrites(), None))
-        }
+        Verdict::Rewrite(_)
+        | Verdict::Counted(_)
+        | Verdict::Brings(Some(_))
+        | Verdict::Allocate
+        | Verdict::Procedure(_) => Some((stance.rewrites(), None)),
         Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
             Some((Said::Allow, Some(rejection)))
         }

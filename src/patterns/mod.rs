@@ -74,6 +74,8 @@ pub enum Verdict<'a> {
     Forward,
     /// This takes its place.
     Rewrite(Rewrite<'a>),
+    /// This takes its place, which increments a field; where what is stored there cannot be incremented, it is sent as it was.
+    Counted(Operation<'a>),
     /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
     OnlyNew(Operation<'a>, Rejection),
     /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.

@@ -324,10 +324,10 @@ async fn a_version_that_is_no_number_is_only_compared() {
     assert_eq!(revisions.update_one(doc! { "_id": 1, "revision": "b" }, set).await.unwrap().modified_count, 1);
     assert_eq!(views.stored("revisions").await, [doc! { "_id": 1, "b": 3, "revision": "c" }]);
 
-    // What the page says of counting such a version.
+    // What the page says of an update of many.
     views.store("guarding", [doc! { "_id": 1, "version": "a" }]).await;
     let guarding = views.collection("guarding");
-    let counted = guarding.update_one(doc! { "_id": 1 }, doc! { "$set": { "b": 1 } }).await;
+    let counted = guarding.update_many(doc! { "_id": 1 }, doc! { "$set": { "b": 1 } }).await;
     assert_eq!(code(&counted.unwrap_err()), 14);
 }
 
@@ -355,4 +355,35 @@ async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     assert_eq!(fresh.matched_count, 1);
     session.commit_transaction().await.unwrap();
     assert_eq!(views.stored("ignoring").await, [doc! { "_id": 1, "version": 6 }]);
+}
+
+/// A revision that its ODM changes with each save (Beanie), or none yet: other applications' updates pass beside it.
+#[tokio::test]
+async fn what_is_no_number_is_not_incremented() {
+    let views = views().await;
+    let uuid = bson::Binary::from(bson::Uuid::from_bytes([7; 16]));
+    let versions: [Bson; 4] = [uuid.into(), "a".into(), Bson::Null, doc! { "x": 1 }.into()];
+    for ordered in [true, false] {
+        let guarding: Collection<Document> = views.direct.collection("guarding");
+        guarding.delete_many(doc! {}).await.unwrap();
+        let stored = |id: usize, version: &Bson| doc! { "_id": id as i32, "n": 0, "version": version.clone() };
+        views.store("guarding", versions.iter().enumerate().map(|(id, version)| stored(id, version))).await;
+        views.store("guarding", [doc! { "_id": 9, "n": 0, "version": 1 }]).await;
+        let increment = |id: usize| doc! { "q": { "_id": id as i32 }, "u": { "$inc": { "n": 1 } } };
+        let updates: Vec<Document> = (0..versions.len()).chain([9]).map(increment).collect();
+        let reply = views.run(doc! { "update": "guarding", "updates": updates, "ordered": ordered }).await.unwrap();
+        assert_eq!((reply.get_i32("n"), reply.get_i32("nModified")).0.unwrap(), 5, "{reply}");
+        assert!(!reply.contains_key("writeErrors"), "{reply}");
+        let found = views.stored("guarding").await;
+        assert!(found.iter().all(|document| document.get_i32("n").unwrap() == 1), "{found:?}");
+        assert!(found.iter().zip(&versions).all(|(document, version)| document.get("version") == Some(version)));
+        assert_eq!(found[4].get_i32("version").unwrap(), 2);
+    }
+    let modify =
+        doc! { "findAndModify": "guarding", "query": { "_id": 0 }, "update": { "$inc": { "n": 1 } }, "new": true };
+    let reply = views.run(modify).await.unwrap();
+    assert_eq!(reply.get_document("value").unwrap().get_i32("n").unwrap(), 2, "{reply}");
+    // The statement's own error stays its own.
+    let own = views.run(update("guarding", doc! { "_id": 1 }, doc! { "$inc": { "version": 1 } })).await.unwrap();
+    assert_eq!(own.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(), 14);
 }

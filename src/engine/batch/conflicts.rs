@@ -9,7 +9,7 @@ use super::super::merge;
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, Stage, asking, close};
-use crate::command::{Operation, Reply};
+use crate::command::{Operation, Reply, code};
 use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
 
@@ -114,6 +114,38 @@ impl<'f> BatchJob<'f> {
                 None => self.as_answered(run, unmatched),
             },
         }
+    }
+
+    /// Sends the statements once more whose counting failed, without it; gives the run back if there is none.
+    pub(super) fn fall_back(&mut self, run: Run, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) -> Option<Run> {
+        let index = |place: usize| run.statements.get(place).copied();
+        let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
+        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error)).collect();
+        let Some((first, ..)) = failed.first().copied() else { return Some(run) };
+        let statements = if self.stops_on_error() {
+            let (done, rest) = run.statements.split_at(first);
+            self.tally.add(reply, self.batch.form, done);
+            rest.to_vec()
+        } else {
+            self.tally.add(reply, self.batch.form, &run.statements);
+            failed.iter().for_each(|(_, index, _)| self.tally.forget_error(*index));
+            failed.iter().map(|(_, index, _)| *index).collect()
+        };
+        self.go_on(Run { statements, ..run });
+        None
+    }
+
+    /// Takes a rule's counting out of a statement, if that is what the server could not do. Inside a transaction the
+    /// server has aborted.
+    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>) -> bool {
+        let code = error.get("code").and_then(Value::as_i32);
+        if self.command.session().in_transaction || !matches!(code, Some(code::TYPE_MISMATCH | code::PATH_NOT_VIABLE)) {
+            return false;
+        }
+        let Some(judged) = self.judged.get_mut(index) else { return false };
+        let Some(uncounted) = judged.uncounted.take() else { return false };
+        judged.statement = uncounted;
+        true
     }
 
     /// Whether a rule knows what a findAndModify's error comes of.

@@ -156,8 +156,13 @@ pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
         }
     };
     match modification {
-        Some(modification) => Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })),
         None => Verdict::Forward,
+        Some(modification) => {
+            let by_operators = matches!(modification, Modification::Operators(_));
+            let operation = Operation::Update(Update { modification, ..update.clone() });
+            // Of many documents some may have been changed before one fails.
+            if by_operators && !update.multi { Verdict::Counted(operation) } else { Verdict::rewrite(operation) }
+        }
     }
 }
 
