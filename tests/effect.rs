@@ -1,6 +1,6 @@
 //! The effect model against a real mongod: for generated filters, updates and documents, what the server then stores is
-//! what the model says, or something that it leaves open. `DOCWARD_TEST_SCALE` makes it run longer; the seed of a failure is
-//! printed and can be given as `DOCWARD_TEST_SEED`.
+//! what the model says, or something that it leaves open. `DOCWARD_TEST_SCALE` makes it run longer; `DOCWARD_TEST_SEED`
+//! gives other cases.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -205,12 +205,9 @@ fn is_number(kind: Kind) -> bool {
     matches!(kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
 }
 
+/// The same in every run, unless another one is given.
 fn seed() -> u64 {
-    let given = std::env::var("DOCWARD_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        now.as_nanos() as u64 | 1
-    })
+    std::env::var("DOCWARD_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
 }
 
 #[test]

@@ -284,7 +284,7 @@ impl Bounds {
     /// whole numbers also `{$gt: ...}`.
     fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: Numbers) -> bool {
         let field = self.field.value.as_str();
-        let Some(towards) = self.towards(amount) else { return true };
+        let Some(towards) = self.towards(amount) else { return self.is_in_range(amount) };
         let (bound, inclusive, exclusive, wrong, step) = match towards {
             Towards::Min(bound) => (bound, "$gte", "$gt", Ordering::Less, -1),
             Towards::Max(bound) => (bound, "$lte", "$lt", Ordering::Greater, 1),
@@ -313,8 +313,12 @@ impl Bounds {
 
     /// What the stored number must fulfil for the increment; `None` where any will do. A missing field counts as zero.
     fn condition<'a>(&self, amount: Value<'_>) -> Option<CowDocument<'a>> {
-        let towards = self.towards(amount)?;
         let field = self.field.value.as_str();
+        let Some(towards) = self.towards(amount) else {
+            // It cannot leave the range, unless there is nothing yet.
+            let exists = || CowDocument::build(|w| w.nested(field, |w| w.boolean("$exists", true)));
+            return (!self.is_in_range(amount)).then(exists);
+        };
         let (bound, comparison, opposite) = match towards {
             Towards::Min(bound) => (bound, "$gte", "$lt"),
             Towards::Max(bound) => (bound, "$lte", "$gt"),

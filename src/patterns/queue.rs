@@ -172,6 +172,12 @@ impl Queue {
             Lookup::Found(value) => self.check_number(value).map(|()| false)?,
             Lookup::Missing | Lookup::Blocked(_) => false,
         };
+        if matches!(self.locked.lookup(document), Lookup::Found(lock) if lock.kind == Kind::Array) {
+            return Err(Rejection::new(
+                format!("its '{}' is an array", self.locked),
+                "Lock a job with one value, for example `true`.",
+            ));
+        }
         let lacks = |field: &Path| field.lookup(document) == Lookup::Missing;
         if !uncounted && ![&self.locked, &self.since, &self.attempts].into_iter().any(lacks) {
             return Ok(None);

@@ -292,6 +292,8 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
         Kind::Double => {
             version.as_f64().filter(|v| v.fract() == 0.0 && v.abs() < EXACT).map(|v| OwnedValue::double(v + 1.0))
         }
+        // Counted as a long.
+        Kind::Decimal128 => version.as_whole().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
         _ => None,
     }
 }

@@ -50,6 +50,9 @@ type Below<'p> = (usize, &'p [u8]);
 /// For each field of the rule whether it is there, as far as that is known.
 type Presence = SmallVec<[Option<bool>; 4]>;
 
+/// Elements of arrays, by their paths.
+type Elements<'u> = SmallVec<[&'u [u8]; 4]>;
+
 impl Together {
     pub(super) fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         let texts = context.texts(settings, "`together`")?;
@@ -98,17 +101,24 @@ impl Together {
     /// What happens to a stored document leaves `$setOnInsert` out. Returns what is written into the fields.
     fn check_stored(&self, operators: Document<'_>) -> Result<Presence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
+        let mut elements = Elements::new();
         for (operator, path, value) in touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert") {
             let touches = self.fields.iter().map(|field| touch(field, path));
             for ((touches, changed), written) in touches.zip(&mut changed).zip(&mut written) {
                 if touches != Touch::Apart {
                     *changed = Some(true);
                 }
+                if touches == Touch::Positional && !elements.contains(&element_of(path)) {
+                    elements.push(element_of(path));
+                }
                 match (touches, operator) {
                     // Whoever removes a field by its name has not forgotten it.
                     (Touch::Exact, b"$unset" | b"$rename") => {}
                     (Touch::Exact | Touch::Inside, _) => *written = Some(true),
-                    (Touch::Around, b"$set") => *written = Some(false),
+                    (Touch::Around, b"$rename") if value.as_string_bytes() == Some(path) => {
+                        return Err(self.unclear(operator, path));
+                    }
+                    (Touch::Around, b"$set" | b"$min" | b"$max") => *written = Some(false),
                     (Touch::Apart | Touch::Around | Touch::Positional, _) => {}
                 }
             }
@@ -116,7 +126,29 @@ impl Together {
         }
         self.all_or_none("it changes", &changed)?;
         self.all_or_none("it writes", &written)?;
+        elements.iter().try_for_each(|element| self.check_element(operators, element))?;
         Ok(written)
+    }
+
+    /// What is written into one element of an array: all fields that lie in it, or none.
+    fn check_element(&self, operators: Document<'_>, element: &[u8]) -> Result<(), Rejection> {
+        let mut presence = self.all(None);
+        let around = without_positions(element);
+        for (field, entry) in self.fields.iter().zip(&mut presence) {
+            if rest_below(field.as_str().as_bytes(), &around).is_some() {
+                let reaches = |path: &[u8]| element_of(path) == element && touch(field, path) == Touch::Positional;
+                *entry = Some(touched(operators).any(|(_, path, _)| reaches(path)));
+            }
+        }
+        self.all_or_none("in an element of an array it changes", &presence)
+    }
+
+    fn unclear(&self, operator: &[u8], path: &[u8]) -> Rejection {
+        let text = String::from_utf8_lossy;
+        Rejection::new(
+            format!("{} to '{}' may leave some of the fields without the others", text(operator), text(path)),
+            "Write these fields in one statement, all or none of them.",
+        )
     }
 
     /// A value around some of the fields: a document, an array of documents or an element of one.
@@ -138,7 +170,7 @@ impl Together {
                 (b"$push" | b"$addToSet", Some(each)) => note_value(each, fields, written),
                 (b"$push" | b"$addToSet", None) => note_element(value, fields, written),
                 (b"$set", _) if is_element && value.kind == Kind::Document => note_element(value, fields, written),
-                (b"$set", _) => note_value(value, fields, written),
+                (b"$set" | b"$min" | b"$max", _) => note_value(value, fields, written),
                 _ => true,
             },
             &plain,
@@ -226,6 +258,23 @@ fn list(fields: &[&Path]) -> String {
 /// The rest of a path below another; the whole of it below nothing.
 fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
     if around.is_empty() { Some(path) } else { path.strip_prefix(around)?.strip_prefix(b".") }
+}
+
+/// The element of an array that a path writes into: the path up to its last position.
+fn element_of(path: &[u8]) -> &[u8] {
+    let is_position = |part: &[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
+    let mut end = path.len();
+    while let Some(head) = path.get(..end) {
+        let start = head.iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
+        if is_position(head.get(start..).unwrap_or_default()) {
+            return head;
+        }
+        if start == 0 {
+            break;
+        }
+        end = start - 1;
+    }
+    b""
 }
 
 /// A written path without its places in arrays.

@@ -40,7 +40,11 @@ impl Replacement {
         version: Value<'_>,
         pinned: Option<Value<'_>>,
     ) -> Result<Verdict<'a>, Rejection> {
-        let Some(next) = next_version(version) else { return Ok(Verdict::Forward) };
+        let Some(next) = next_version(version) else {
+            // A revision that its application changes with each save is in its filter too.
+            let is_checked = pinned.is_some_and(|pinned| pinned.kind == Kind::Null || next_version(pinned).is_none());
+            return if is_checked { Ok(Verdict::Forward) } else { Err(no_number(guard)) };
+        };
         match pinned {
             Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
             Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(guard)),
@@ -90,6 +94,13 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
         (_, Kind::Null) => true,
         _ => compare_numbers(version, other) == Some(Ordering::Greater),
     }
+}
+
+fn no_number(guard: &Path) -> Rejection {
+    Rejection::new(
+        format!("it sets the version '{guard}' to what is no number, without the one that was read"),
+        format!("Leave '{guard}' out, or put the one that you read into the filter."),
+    )
 }
 
 fn set_back(guard: &Path) -> Rejection {
