@@ -97,9 +97,11 @@ impl Setting {
         (reply, self.sent().split_off(before))
     }
 
-    /// What went up, but for what docward asks by itself: who is logged in, and what a filter matches.
+    /// What went up, but for what docward asks by itself: who is logged in, what a filter matches, and whether the
+    /// client may store numbers.
     fn sent(&self) -> Vec<Message> {
-        let own = |message: &Message| ["connectionStatus", "find"].iter().any(|name| message.body().contains_key(name));
+        let questions = ["connectionStatus", "find", "explain"];
+        let own = |message: &Message| questions.iter().any(|name| message.body().contains_key(name));
         self.peer.requests().iter().map(Message::parse).filter(|message| !own(message)).collect()
     }
 }

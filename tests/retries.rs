@@ -23,6 +23,9 @@ rules:
   - name: carts-optimistic
     namespace: "*.carts"
     replacement: { unguarded: reject, guard: version }
+  - name: saves-optimistic
+    namespace: "*.saves"
+    replacement: { unguarded: guard, guard: version }
   - name: carts-unordered-ignore
     namespace: "*.states"
     replacement: { unguarded: guard, guard: version, conflict: ignore }
@@ -137,9 +140,14 @@ fn unguarded(id: i32) -> Document {
     doc! { "q": { "_id": id }, "u": { "n": 100 } }
 }
 
-/// Checked: matching nothing is a conflict.
+/// Checks the version itself: where it matches nothing, the server's n: 0 is the answer.
 fn guarded(id: i32, version: i32) -> Document {
     doc! { "q": { "_id": id, "version": version }, "u": { "n": 200 } }
+}
+
+/// Gets its check from docward: a document of another version is a conflict.
+fn saved(id: i32, version: i32) -> Document {
+    doc! { "q": { "_id": id }, "u": { "n": 200, "version": version } }
 }
 
 fn carts(count: i32) -> Vec<Document> {
@@ -179,9 +187,9 @@ fn a_batch_with_checked_statements_is_applied_once() {
         again.sort_unstable();
         assert_eq!((retried(&replies[0]), again), (vec![], vec![0, 1, 2, 3, 4]));
         let expected = [
-            doc! { "_id": 1, "n": 2, "version": 1 },
+            doc! { "_id": 1, "n": 2, "version": 3 },
             doc! { "_id": 2, "n": 200, "version": 2 },
-            doc! { "_id": 3, "n": 1, "version": 1 },
+            doc! { "_id": 3, "n": 1, "version": 2 },
             doc! { "_id": 4, "n": 200, "version": 2 },
         ];
         assert_eq!(session.stored("carts"), expected);
@@ -192,12 +200,12 @@ fn a_batch_with_checked_statements_is_applied_once() {
 fn a_lost_race_is_reported_again_and_stops_an_ordered_batch_again() {
     for (ordered, n, stored) in [(true, 1, [1, 0, 0]), (false, 2, [1, 0, 1])] {
         let mut session = Session::new();
-        session.seed("carts", carts(3));
-        let updates = vec![increment(1), guarded(2, 7), increment(3)];
-        for reply in session.retryable(doc! { "update": "carts", "updates": updates, "ordered": ordered }, 2) {
+        session.seed("saves", carts(3));
+        let updates = vec![increment(1), saved(2, 7), increment(3)];
+        for reply in session.retryable(doc! { "update": "saves", "updates": updates, "ordered": ordered }, 2) {
             assert_eq!((counts(&reply), write_errors(&reply)), ((n, n), vec![(1, CONFLICT)]), "{reply}");
         }
-        let found: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
+        let found: Vec<i32> = session.stored("saves").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
         assert_eq!(found, stored);
     }
 }
@@ -263,6 +271,11 @@ fn a_find_and_modify_is_applied_once() {
     }
     assert_eq!(replies[1].get_i32("retriedStmtId").unwrap(), 0);
     for reply in session.retryable(replace, 2) {
+        assert!(ok(&reply) && reply.get("value") == Some(&Bson::Null), "{reply}");
+    }
+    session.seed("saves", carts(1));
+    let save = doc! { "findAndModify": "saves", "query": { "_id": 1 }, "update": { "n": 5, "version": 7 } };
+    for reply in session.retryable(save, 2) {
         assert_eq!((ok(&reply), reply.get_i32("code").unwrap()), (false, CONFLICT));
         assert!(!reply.contains_key("errorLabels"), "{reply}");
     }
@@ -273,9 +286,9 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
     let statements = [
         (doc! { "update": "carts", "updates": [unguarded(1)] }, REJECTED),
         (doc! { "update": "carts", "updates": [increment(2), unguarded(1)] }, REJECTED),
-        (doc! { "update": "carts", "updates": [guarded(1, 7)] }, CONFLICT),
+        (doc! { "update": "saves", "updates": [saved(1, 7)] }, CONFLICT),
         (doc! { "findAndModify": "carts", "query": { "_id": 1 }, "update": { "n": 5 } }, REJECTED),
-        (doc! { "findAndModify": "carts", "query": { "_id": 1, "version": 7 }, "update": { "n": 5 } }, CONFLICT),
+        (doc! { "findAndModify": "saves", "query": { "_id": 1 }, "update": { "n": 5, "version": 7 } }, CONFLICT),
     ];
     let stable_api = doc! { "apiVersion": "1" };
     for always in [Document::new(), stable_api] {
@@ -284,6 +297,7 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
                 let mut session = Session::new();
                 session.always = always.clone();
                 session.seed("carts", carts(2));
+                session.seed("saves", carts(2));
                 let reply = if first {
                     session.start(statement.clone())
                 } else {
@@ -327,7 +341,7 @@ fn in_a_transaction_an_ignored_conflict_is_none() {
     let reply = session.start(doc! { "update": "states", "updates": [stale, increment(1)] });
     assert_eq!((counts(&reply), write_errors(&reply)), ((1, 1), vec![]));
     assert!(ok(&session.commit()));
-    assert_eq!(session.stored("states"), [doc! { "_id": 1, "n": 1, "version": 1 }]);
+    assert_eq!(session.stored("states"), [doc! { "_id": 1, "n": 1, "version": 2 }]);
 }
 
 #[test]

@@ -106,13 +106,13 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
 
 /// By phase, as the rules see statements. Of what is rejected as a whole nothing that would come later counts.
 fn in_order(mut observations: Vec<Observation>, outcome: &Outcome, rules: &RuleSet) -> Vec<Observation> {
+    observations.sort_by_key(|observation| rules.rule(observation.rule).pattern.phase());
     if let Outcome::Rejected { sent, .. } = outcome
         && sent.is_empty()
         && let Some(last) = observations.iter().rposition(|observation| observation.said == Said::Reject)
     {
         observations.truncate(last + 1);
     }
-    observations.sort_by_key(|observation| rules.rule(observation.rule).pattern.phase());
     observations
 }
 

@@ -194,16 +194,17 @@ async fn an_upsert_inserts_only_what_was_never_read() {
     let result = upsert(1, doc! { "a": 1 }).await.unwrap();
     assert_eq!(result.upserted_id, Some(Bson::Int32(1)));
     // Read before, and deleted since.
-    let gone = upsert(2, doc! { "a": 1, "version": 4 }).await.unwrap();
-    assert_eq!((gone.matched_count, gone.upserted_id), (0, None));
+    let gone = upsert(2, doc! { "a": 1, "version": 4 }).await.unwrap_err();
+    assert_eq!(code(&gone), 112);
+    assert!(gone.to_string().contains("the document was deleted since it was read with its 'version'"), "{gone}");
     // There already.
     assert_eq!(code(&upsert(1, doc! { "a": 2 }).await.unwrap_err()), 112);
     assert_eq!(
         code(&guarding.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 2 }).upsert(true).await.unwrap_err()),
         112
     );
-    let gone = guarding.find_one_and_replace(doc! { "_id": 2 }, doc! { "version": 2 }).upsert(true).await.unwrap();
-    assert_eq!(gone, None);
+    let gone = guarding.find_one_and_replace(doc! { "_id": 2 }, doc! { "version": 2 }).upsert(true).await;
+    assert_eq!(code(&gone.unwrap_err()), 112);
     assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 1, "version": 1 }]);
 }
 
