@@ -161,7 +161,9 @@ fn report(found: &Found) -> String {
 fn generated_statements_keep_every_promise() {
     let seconds = variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(15);
     let days = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(days % 1_000_000);
+    // The short run is the same each time: what is new is found by the long one.
+    let short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
+    let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(if short { 1 } else { days % 1_000_000 });
     eprintln!("invariants: {seconds} s, DOCWARD_INVARIANTS_SEED={first}");
     let book = Book::default();
     lab::server();
