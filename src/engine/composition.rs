@@ -47,7 +47,8 @@ fn clash<'r>(rules: &'r RuleSet, probe: &CowDocument<'_>) -> Option<(&'r Rule, &
         return None;
     }
     let broken = all.observations.iter().rfind(|observation| observation.said == Said::Reject)?.rule;
-    let other = all.observations.iter().rfind(|o| o.said == Said::Rewrite && o.rule != broken)?.rule;
+    let mut said = all.observations.iter().chain(&all.void);
+    let other = said.rfind(|o| o.said == Said::Rewrite && o.rule != broken)?.rule;
     let (broken, other) = (rules.rule(broken), rules.rule(other));
     let alone = run(&rules.alone(broken), probe);
     (!matches!(alone.outcome, Outcome::Rejected { .. })).then_some((broken, other))

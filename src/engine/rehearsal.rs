@@ -23,8 +23,10 @@ use crate::wire::op_msg::{self, Message};
 #[derive(Debug)]
 pub struct Rehearsal {
     pub outcome: Outcome,
-    /// What rules said, in the order they spoke.
+    /// What rules said, by phase.
     pub observations: Vec<Observation>,
+    /// What rules of later phases said of a command that is rejected as a whole: nothing comes of it.
+    pub void: Vec<Observation>,
     /// What docward would have asked for on the way.
     pub needs: Vec<Need>,
 }
@@ -67,7 +69,8 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
     let frame = frame(command);
     let mut rehearsing = Rehearsing { command, rules, sent: Vec::new(), needs: Vec::new() };
     if !matches!(triage(&frame, rules), Triage::Judge | Triage::More) {
-        return Rehearsal { outcome: Outcome::Unchanged, observations: Vec::new(), needs: Vec::new() };
+        let (observations, void, needs) = (Vec::new(), Vec::new(), Vec::new());
+        return Rehearsal { outcome: Outcome::Unchanged, observations, void, needs };
     }
     session.privileges = Privileges::all();
     let mut plan = Plan::new(&frame, rules, now).thoroughly();
@@ -104,16 +107,19 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
     rehearsing.end(Outcome::Rejected { message, sent: Vec::new() }, observations)
 }
 
-/// By phase, as the rules see statements. Of what is rejected as a whole nothing that would come later counts.
-fn in_order(mut observations: Vec<Observation>, outcome: &Outcome, rules: &RuleSet) -> Vec<Observation> {
+/// By phase, as the rules see statements; and apart, of what is rejected as a whole, what would come later.
+fn in_order(
+    mut observations: Vec<Observation>,
+    outcome: &Outcome,
+    rules: &RuleSet,
+) -> (Vec<Observation>, Vec<Observation>) {
     observations.sort_by_key(|observation| rules.rule(observation.rule).pattern.phase());
-    if let Outcome::Rejected { sent, .. } = outcome
-        && sent.is_empty()
-        && let Some(last) = observations.iter().rposition(|observation| observation.said == Said::Reject)
-    {
-        observations.truncate(last + 1);
-    }
-    observations
+    let last = observations.iter().rposition(|observation| observation.said == Said::Reject);
+    let void = match (outcome, last) {
+        (Outcome::Rejected { sent, .. }, Some(last)) if sent.is_empty() => observations.split_off(last + 1),
+        _ => Vec::new(),
+    };
+    (observations, void)
 }
 
 /// The command once for each of its statements, if it has several.
@@ -153,7 +159,8 @@ impl Rehearsing<'_> {
             Outcome::Rewritten(sent) if as_it_came(&sent) => Outcome::Unchanged,
             outcome => outcome,
         };
-        Rehearsal { observations: in_order(observations, &outcome, self.rules), outcome, needs: self.needs }
+        let (observations, void) = in_order(observations, &outcome, self.rules);
+        Rehearsal { outcome, observations, void, needs: self.needs }
     }
 
     /// The reply to what the plan sends; `None` when only stored documents tell.
