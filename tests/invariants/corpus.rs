@@ -518,6 +518,14 @@ fn soon_a_duplicate(seen: &Seen) -> bool {
 fn trees() -> Vec<Entry> {
     vec![
         Entry {
+            name: "tree: a replacement with another _id",
+            rules: &["tree: { path: path, parent: parent, on_delete: cascade }"],
+            stored: vec![doc! { "_id": 1, "path": null }],
+            steps: vec![find_and_modify(doc! {}, doc! { "_id": 6, "note": 1 })],
+            must: "is the server's error",
+            holds: |seen| seen.code() == 66 && seen.one().get("_id") == Some(&Bson::Int32(1)),
+        },
+        Entry {
             name: "tree: an upsert that collides with a stored node",
             rules: &[TREE],
             stored: nodes(),

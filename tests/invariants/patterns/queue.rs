@@ -27,7 +27,14 @@ fn lasts(since: &Bson) -> bool {
 }
 
 fn by_clock(since: Option<&Bson>) -> bool {
-    matches!(since, Some(Bson::DateTime(date)) if (PAST * 3 / 2..FUTURE - PAST / 10).contains(&date.timestamp_millis()))
+    let millis = match since {
+        Some(Bson::DateTime(date)) => date.timestamp_millis(),
+        // Who claims with a number of milliseconds gets one.
+        Some(Bson::Int64(millis)) => *millis,
+        Some(Bson::Double(millis)) => *millis as i64,
+        _ => return false,
+    };
+    (PAST * 3 / 2..FUTURE - PAST / 10).contains(&millis)
 }
 
 /// Locked by a worker whose lease lasts.
