@@ -406,7 +406,9 @@ impl Bucket {
         count: Option<OwnedValue>,
         now: i64,
     ) -> CowDocument<'a> {
-        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == Held::Missing);
+        // The server refuses a path that two operators name.
+        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != Touch::Apart);
+        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == Held::Missing && !is_named(opened));
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));

@@ -304,7 +304,15 @@ impl Timestamps {
             guards = true;
             all_brought &= self.brought_for(&touches.stamps, touched.path).is_some();
         }
-        let pinned = self.pinned(update, |path| guarded.clone().any(|touched| touched.path == path))?;
+        let mut pinned = self.pinned(update, |path| guarded.clone().any(|touched| touched.path == path))?;
+        // What writes guarded fields by $setOnInsert only leaves those of stored documents alone.
+        let by_operators = guards;
+        if touches.stamps.is_empty() && guarded.clone().all(|touched| touched.operator == b"$setOnInsert") {
+            guards = false;
+            for touched in guarded.clone() {
+                pinned.paths.push(utf8(touched.path)?.to_owned());
+            }
+        }
         if !guards && pinned.paths.is_empty() {
             return Ok(Verdict::Forward);
         }
@@ -315,7 +323,7 @@ impl Timestamps {
                 // What the filter pins is as old as the newest of what the client has stamped.
                 let brought = if all_brought { self.stamp_type.newest(&touches.stamps) } else { None };
                 let found = self.source_time(context, brought, |path| set_value(&touches.paths, path));
-                found.map_err(|rejection| if guards { rejection } else { without_time(&pinned, rejection) })?
+                found.map_err(|rejection| if by_operators { rejection } else { without_time(&pinned, rejection) })?
             }
         };
         if !guards {
@@ -549,7 +557,11 @@ impl Touches<'_> {
 
 /// What `$set` writes at `path`, by its own name or inside a field around it.
 fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
-    for field in touches.iter().filter(|touched| touched.operator == b"$set") {
+    // What only inserts has its time there, too.
+    let only_inserts =
+        touches.iter().filter(|touched| touched.guarded).all(|touched| touched.operator == b"$setOnInsert");
+    let sets = |operator: &[u8]| operator == b"$set" || only_inserts && operator == b"$setOnInsert";
+    for field in touches.iter().filter(|touched| sets(touched.operator)) {
         let Some(below) = path.as_str().as_bytes().strip_prefix(field.path) else { continue };
         if below.is_empty() {
             return Lookup::Found(field.value);

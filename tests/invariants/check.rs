@@ -80,8 +80,11 @@ pub(super) fn findings(
 ) -> Vec<Finding> {
     let statements = step.statements();
     let reply = outcome.through.reply.as_ref();
-    let through = Change { before: &outcome.before, after: &outcome.stored, statements: &statements, reply };
-    let broken = rules.iter().filter_map(|rule| Some(Finding::new("broken", rule.name(), rule.broken(&through)?)));
+    let broken = rules.iter().filter_map(|rule| {
+        let (before, after) = (seen_by(rule, rules, &outcome.before), seen_by(rule, rules, &outcome.stored));
+        let through = Change { before: &before, after: &after, statements: &statements, reply };
+        Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
+    });
     let mut found: Vec<Finding> = broken.collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
@@ -139,6 +142,16 @@ fn shares(rules: &[Rule], pattern: &str) -> bool {
     let others: Vec<String> = rules.iter().filter(|rule| kept(rule)).flat_map(|rule| rule.fields()).collect();
     let own = rules.iter().filter(|rule| rule.name() == pattern).flat_map(|rule| rule.fields());
     own.into_iter().any(|field| others.contains(&field))
+}
+
+/// The documents as a rule looks at them: what other patterns keep in them is no register of `timestamps`.
+fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document> {
+    let mut seen = documents.to_vec();
+    if rule.name() == "timestamps" {
+        let others = rules.iter().filter(|other| other.name() != rule.name());
+        others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
+    }
+    seen
 }
 
 fn codes(errors: &[(i32, i32)]) -> Vec<i32> {
@@ -210,14 +223,16 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Bench
         return keeps(rules, step, &outcome.before, &outcome.directly_stored);
     }
     let mut before = outcome.before.clone();
-    (0..count).all(|index| {
-        let mut single = step.only(index);
-        single.session = Session::None;
-        let (_, after) = bench.directly(collection, &before, &single);
-        let kept = keeps(rules, &single, &before, &after);
-        before = after;
-        kept
-    })
+    let together = keeps(rules, step, &outcome.before, &outcome.directly_stored);
+    together
+        && (0..count).all(|index| {
+            let mut single = step.only(index);
+            single.session = Session::None;
+            let (_, after) = bench.directly(collection, &before, &single);
+            let kept = keeps(rules, &single, &before, &after);
+            before = after;
+            kept
+        })
 }
 
 fn difference(rules: &[Rule], step: &Step, outcome: &Outcome, reply: &Document, direct: &Document) -> Option<String> {

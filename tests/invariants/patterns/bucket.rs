@@ -103,7 +103,12 @@ impl Promise for Bucket {
             .statements
             .iter()
             .any(|statement| statement.kind == Kind::Update && (statement.touches(ARRAY) || statement.touches(COUNT)));
-        !pushes && direct.changed().all(|(_, after)| length(after).is_some_and(|length| length <= self.limit))
+        // The count that an inserted bucket brings is checked.
+        let counted = |before: Option<&Document>, after| {
+            before.is_some() || !Document::contains_key(after, COUNT) || self.is_true(after)
+        };
+        let fits = |after| length(after).is_some_and(|length| length <= self.limit);
+        !pushes && direct.changed().all(|(before, after)| fits(after) && counted(before, after))
     }
 
     fn strip(&self, document: &mut Document) {

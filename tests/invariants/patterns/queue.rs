@@ -27,7 +27,14 @@ fn lasts(since: &Bson) -> bool {
 }
 
 fn by_clock(since: Option<&Bson>) -> bool {
-    matches!(since, Some(Bson::DateTime(date)) if (PAST * 3 / 2..FUTURE - PAST / 10).contains(&date.timestamp_millis()))
+    let millis = match since {
+        Some(Bson::DateTime(date)) => date.timestamp_millis(),
+        // Who claims with a number of milliseconds gets one.
+        Some(Bson::Int64(millis)) => *millis,
+        Some(Bson::Double(millis)) => *millis as i64,
+        _ => return false,
+    };
+    (PAST * 3 / 2..FUTURE - PAST / 10).contains(&millis)
 }
 
 /// Locked by a worker whose lease lasts.
@@ -158,13 +165,28 @@ impl Promise for Queue {
         if Self::touched_without_attempt(direct).is_some() {
             return false;
         }
-        let free = |job: &Document| self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most));
+        // A time that is none keeps a lock for ever, and attempts that are no number cannot be counted up.
+        let is_over = |since: &Bson| {
+            let is_time = *since == Bson::Null || since.as_datetime().is_some() || as_number(since).is_some();
+            is_time && !lasts(since)
+        };
+        let usual = |job: &Document| {
+            let countable = job.get(ATTEMPTS).is_none_or(|attempts| as_number(attempts).is_some());
+            countable && (!is_lock(job.get(LOCKED)) || job.get(SINCE).is_none_or(is_over))
+        };
+        let free = |job: &Document| {
+            usual(job) && self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most))
+        };
+        // What follows a claim in a batch has not got its attempt.
+        if direct.statements.len() > 1 && direct.statements.iter().any(Self::claims) {
+            return false;
+        }
         direct.statements.iter().all(|statement| {
             let claims = Self::claims(statement);
             // The job that it names is there for the taking.
             let named = statement.filter.get("_id").is_some_and(|id| {
                 let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
-                job.is_some_and(|job| free(job) && !is_held(job))
+                job.is_some_and(free)
             });
             let uncounted = direct.changed().all(|(before, after)| {
                 let Some(before) = before else { return true };

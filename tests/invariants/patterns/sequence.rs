@@ -7,6 +7,14 @@ use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, at, put, take};
 
+/// Whole numbers to the last digit.
+fn same_number(one: Option<&Bson>, other: Option<&Bson>) -> bool {
+    match (one.and_then(Bson::as_i64), other.and_then(Bson::as_i64)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.and_then(as_number) == other.and_then(as_number),
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(in super::super) struct Sequence {
     pub(in super::super) field: &'static str,
@@ -74,7 +82,7 @@ impl Promise for Sequence {
                 if gives && !brings && number.and_then(as_number).is_none() {
                     return Some("inserted without a number".to_owned());
                 }
-                let same = |other: &&Document| at(other, self.field).and_then(as_number) == number.and_then(as_number);
+                let same = |other: &&Document| same_number(at(other, self.field), number);
                 let taken = number.is_some() && change.after.iter().filter(same).count() > 1;
                 return (taken && !brings).then(|| "inserted with the number of another".to_owned());
             };

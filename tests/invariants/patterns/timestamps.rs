@@ -91,17 +91,28 @@ impl Timestamps {
     }
 
     fn source_of(statement: &Statement) -> Vec<DateTime> {
-        // Stamps that a client brings are its source's times.
-        let mut found = Vec::new();
+        let mut found = Self::times_of(statement);
+        found.extend(Self::time_set_by(statement, "$setOnInsert"));
+        // Stamps that a client brings are its source's times; what its filter demands is inserted with some time.
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
         whole.into_iter().flatten().for_each(|document| stamps_in(document, &mut found));
+        found
+    }
+
+    fn time_set_by(statement: &Statement, operator: &str) -> Option<DateTime> {
+        let update = statement.update.as_ref().and_then(Bson::as_document)?;
+        as_date(update.get_document(operator).ok()?.get(SOURCE))
+    }
+
+    /// The times in the source's field.
+    fn times_of(statement: &Statement) -> Vec<DateTime> {
+        let mut found = Vec::new();
         found.extend(as_date(statement.inserted.as_ref().and_then(|document| document.get(SOURCE))));
         found.extend(as_date(statement.replacement().and_then(|document| document.get(SOURCE))));
-        found.extend(as_date(statement.pinned(SOURCE)));
-        let update = statement.update.as_ref().and_then(Bson::as_document);
-        for operator in ["$set", "$setOnInsert"] {
-            let paths = update.and_then(|update| update.get_document(operator).ok());
-            found.extend(paths.and_then(|paths| as_date(paths.get(SOURCE))));
+        found.extend(Self::time_set_by(statement, "$set"));
+        // The time of an insertion is not that of what is written to stored documents.
+        if statement.writes().is_empty() {
+            found.extend(Self::time_set_by(statement, "$setOnInsert"));
         }
         for stage in
             statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten().filter_map(Bson::as_document)
@@ -112,6 +123,11 @@ impl Timestamps {
             }
         }
         found
+    }
+
+    /// Under `pass`, a field without a time of its own has the stamp that it came with, if any.
+    fn passes_untimed(&self, change: &Change<'_>) -> bool {
+        self.missing == Missing::Pass && change.statements.iter().all(|statement| Self::times_of(statement).is_empty())
     }
 
     fn may_stamp(&self, stamp: DateTime, sources: &[DateTime]) -> bool {
@@ -125,13 +141,12 @@ impl Timestamps {
 
     fn inserted(&self, after: &Document, change: &Change<'_>) -> Option<String> {
         let sources = Self::sources(change);
-        if self.missing == Missing::Pass && sources.is_empty() {
-            return None;
-        }
+        let untimed = self.passes_untimed(change);
         self.names([Some(after), None]).iter().find_map(|name| {
             let register = self.register(after, name);
             register.value?;
             match register.stamp {
+                None if untimed => None,
                 None => Some(format!("'{name}' was inserted without a stamp")),
                 Some(stamp) if !self.may_stamp(stamp, &sources) => {
                     Some(format!("'{name}' was inserted with a stamp that is not its time"))
@@ -144,17 +159,20 @@ impl Timestamps {
     fn updated(&self, before: &Document, after: &Document, change: &Change<'_>) -> Option<String> {
         let sources = Self::sources(change);
         let forgets = change.statements.iter().any(Self::forgets);
-        let unstamped = self.missing == Missing::Pass && sources.is_empty();
+        let (untimed, silent) = (self.passes_untimed(change), sources.is_empty());
         self.names([Some(before), Some(after)]).iter().find_map(|name| {
             let (old, new) = (self.register(before, name), self.register(after, name));
             let Register { name, .. } = &new;
             let changed = !same(old.value, new.value);
             match (old.stamp, new.stamp) {
-                _ if unstamped => None,
+                (old, new) if untimed && (silent || old == new) => None,
                 (Some(_), None) if !forgets => Some(format!("the stamp of '{name}' is gone")),
                 (Some(old), Some(new)) if new < old => Some(format!("the stamp of '{name}' went back")),
                 (_, Some(stamp)) if changed && !self.may_stamp(stamp, &sources) => {
                     Some(format!("'{name}' changed, and its stamp is not the write's time"))
+                }
+                (_, None) if changed && before.get(STORE).is_some_and(|store| store.as_array().is_some()) => {
+                    Some(format!("'{name}' changed beside a store that is an array"))
                 }
                 (_, None) if changed && !forgets => Some(format!("'{name}' changed and has no stamp")),
                 (old, Some(new)) if old != Some(new) && !self.may_stamp(new, &sources) => {
@@ -229,7 +247,8 @@ impl Promise for Timestamps {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let sources = Self::sources(direct);
-        let [statement] = direct.statements else { return true };
+        // A statement that is older than one before it changes nothing.
+        let [statement] = direct.statements else { return sources.is_sorted() };
         let brings = |document: Option<&Document>| document.is_some_and(|document| document.contains_key(STORE));
         if brings(statement.inserted.as_ref())
             || brings(statement.replacement())

@@ -28,6 +28,11 @@ impl Together {
         Together { fields: dice.pick(&SETS).to_vec() }
     }
 
+    /// A later statement of a batch that writes all fields, or removes some by their names.
+    fn allows_removal(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Update && self.fields.iter().all(|field| statement.touches(field))
+    }
+
     /// A statement that may have made this change and writes all fields, or none.
     fn allows(&self, statement: &Statement, changed: &[bool]) -> bool {
         let untouched = || self.fields.iter().zip(changed).all(|(_, changed)| !changed);
@@ -70,7 +75,9 @@ impl Promise for Together {
             let is_there: Vec<bool> = self.fields.iter().map(|field| !held(after, field).is_empty()).collect();
             let mixed = is_there.contains(&true) && is_there.contains(&false);
             let Some(before) = before else {
-                return mixed.then(|| format!("inserted with some of {:?} only", self.fields));
+                // What a batch has inserted, a later statement of it may have changed.
+                let changed_since = || change.statements.iter().skip(1).any(|statement| self.allows_removal(statement));
+                return (mixed && !changed_since()).then(|| format!("inserted with some of {:?} only", self.fields));
             };
             let changed: Vec<bool> =
                 self.fields.iter().map(|field| held(before, field) != held(after, field)).collect();

@@ -4,6 +4,7 @@ use bson::{Bson, Document, doc};
 
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
+use super::super::values::as_number;
 
 const PATH: &str = "path";
 const PARENT: &str = "parent";
@@ -29,13 +30,7 @@ fn parent(node: &Document) -> Option<&Bson> {
 }
 
 fn same_id(one: &Bson, other: &Bson) -> bool {
-    let whole = |id: &Bson| match id {
-        Bson::Int32(id) => Some(i64::from(*id)),
-        Bson::Int64(id) => Some(*id),
-        Bson::Double(id) if id.fract() == 0.0 && id.abs() < 1e9 => Some(*id as i64),
-        _ => None,
-    };
-    one == other || whole(one).is_some() && whole(one) == whole(other)
+    one == other || as_number(one).is_some() && as_number(one) == as_number(other)
 }
 
 /// The path that follows from the parents; an error where there is no parent, or a circle.
@@ -47,7 +42,7 @@ fn rightful(node: &Document, all: &[Document]) -> Result<Option<String>, &'stati
         }
         let above = all.iter().find(|above| above.get("_id").is_some_and(|own| same_id(own, id)));
         let above = above.ok_or("a node's parent is not there")?;
-        names.push(text(id).ok_or("a parent's _id cannot be in a path")?);
+        names.push(above.get("_id").and_then(text).ok_or("a parent's _id cannot be in a path")?);
         next = parent(above);
     }
     names.reverse();
@@ -136,8 +131,10 @@ impl Promise for Tree {
         let own_paths = direct.changed().all(|(before, after)| {
             let untouched =
                 before.is_some_and(|before| [PATH, PARENT].iter().all(|field| before.get(field) == after.get(field)));
+            let replaced = direct.statements.iter().any(|statement| statement.replacement().is_some());
+            let removed = before.is_some_and(|before| before.contains_key(PATH)) && !replaced;
             untouched
-                || after.get(PATH).is_none()
+                || after.get(PATH).is_none() && !removed
                 || path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
         wrong(direct.before).is_none() && parents && usual && own_paths
