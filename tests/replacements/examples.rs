@@ -144,7 +144,7 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
         }
     }
     for (id, compared) in
-        [Bson::from("3"), Bson::from(1.5), Bson::from(i64::MAX), Bson::from(Decimal128::from_bytes([0; 16]))]
+        [Bson::from("3"), Bson::from(1.5), Bson::from(i64::MAX), Bson::from("1.5".parse::<Decimal128>().unwrap())]
             .into_iter()
             .enumerate()
     {
