@@ -352,7 +352,7 @@ impl<'f> BatchJob<'f> {
             return self.take_find_and_modify(&reply, frame, run);
         }
         if !reply.is_ok() {
-            return Flow::Break(self.pass_on(frame));
+            return self.take_refusal(&run, &reply, frame);
         }
         if let Some(cursor) = merge::open_cursor(&reply) {
             if let Some(runs) = &mut self.runs {

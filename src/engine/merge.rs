@@ -83,6 +83,13 @@ impl Tally {
         self.errors.iter().find(|(known, _)| *known == index).map(|(_, error)| error.as_document())
     }
 
+    /// Adds the error that a command for one statement failed with.
+    pub(super) fn fail(&mut self, index: usize, body: Document<'_>) {
+        let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg" | b"errInfo");
+        let error = CowDocument::build(|w| body.elements().filter(kept).for_each(|element| w.element(element)));
+        self.errors.push((index, error));
+    }
+
     /// Leaves the server's error for a statement out.
     pub(super) fn forget_error(&mut self, index: usize) {
         self.errors.retain(|(known, _)| *known != index);

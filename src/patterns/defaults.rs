@@ -1,5 +1,6 @@
 //! `defaults`: options that commands get where they have none.
 
+use super::number::sign;
 use super::{CommandVerdict, Concern, Judge, Phase, WholeCommand};
 use crate::command::{Class, Namespace, StatementKind};
 use crate::document::{Kind, OwnedValue, Value};
@@ -50,7 +51,7 @@ impl Judge for Defaults {
 
 /// The server takes 0 and null as no limit.
 pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
-    max_time.kind == Kind::Null || max_time.as_integer() == Some(0)
+    max_time.kind == Kind::Null || sign(max_time) == Some(std::cmp::Ordering::Equal)
 }
 
 impl Defaults {

@@ -270,7 +270,10 @@ fn checked<'a>(
         Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
     };
     let next = match (next_version(version), written) {
-        (Some(_), Some(written)) if versions::is_above(written, version) => return Ok(Verdict::Forward),
+        // A number beyond those that can be counted would never change again.
+        (Some(_), Some(written)) if versions::is_above(written, version) && next_version(written).is_some() => {
+            return Ok(Verdict::Forward);
+        }
         (Some(next), _) => next,
         // A version that is no number is only compared.
         (None, Some(_)) => return Ok(Verdict::Forward),

@@ -86,7 +86,7 @@ impl<'f> BatchJob<'f> {
     ) -> Flow {
         let Ok(reply) = Reply::parse(looked) else { return close("the server's answer to a find cannot be read") };
         if !reply.is_ok() {
-            return Flow::Break(self.pass_on(looked));
+            return self.take_refusal(&run, &reply, looked);
         }
         let Some(found) = asking::documents(&reply) else {
             return close("the server's answer to a find cannot be read");
@@ -146,6 +146,20 @@ impl<'f> BatchJob<'f> {
         let Some(uncounted) = judged.uncounted.take() else { return false };
         judged.statement = uncounted;
         true
+    }
+
+    /// The server refused what docward asked for one statement. That is the statement's own error, as it would be in the
+    /// client's batch; unless the whole command is to be sent again, or there is only this statement.
+    pub(super) fn take_refusal(&mut self, run: &Run, reply: &Reply<'_>, frame: &[u8]) -> Flow {
+        let alone = self.judged.len() == 1 || self.batch.form == crate::command::Form::FindAndModify;
+        let [index] = run.statements.as_slice() else { return Flow::Break(self.pass_on(frame)) };
+        let labelled = reply.body.get("errorLabels").is_some();
+        if alone || labelled || asking::is_gone(reply) || self.command.session().in_transaction {
+            return Flow::Break(self.pass_on(frame));
+        }
+        self.tally.fail(*index, reply.body);
+        self.stopped |= self.stops_on_error();
+        Flow::Continue(())
     }
 
     /// Whether a rule knows what a findAndModify's error comes of.

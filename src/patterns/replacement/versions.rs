@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use super::{Conflict, NONE, Replacement, Unguarded, next_version};
 use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
-use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers};
+use crate::document::{
+    CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers, edit,
+};
 use crate::effect::{Change, change, equality, touched};
 use crate::patterns::{Rejection, Rewrite, Verdict};
 
@@ -73,10 +75,13 @@ fn with_version<'a>(update: &Update<'a>, operators: Document<'_>, guard: &Path, 
             match operator.value.as_document().filter(|_| operator.key == b"$set") {
                 Some(fields) => w.nested("$set", |w| {
                     for field in fields.elements() {
-                        if field.key == guard.as_str().as_bytes() {
-                            w.value(field.key, version.as_value());
-                        } else {
-                            w.element(field);
+                        match (field.value.as_document(), below(guard, field.key)) {
+                            _ if field.key == guard.as_str().as_bytes() => w.value(field.key, version.as_value()),
+                            (Some(around), Some(rest)) => {
+                                let counted = CowDocument::from_writer(edit::set(around, &rest, version.as_value()));
+                                w.value(field.key, Value::document(counted.as_document()));
+                            }
+                            _ => w.element(field),
                         }
                     }
                 }),
@@ -85,6 +90,12 @@ fn with_version<'a>(update: &Update<'a>, operators: Document<'_>, guard: &Path, 
         }
     });
     Update { modification: Modification::Operators(operators), ..update.clone() }
+}
+
+/// The rest of a path below a field around it.
+fn below(path: &Path, around: &[u8]) -> Option<Path> {
+    let rest = path.as_str().as_bytes().strip_prefix(around)?.strip_prefix(b".")?;
+    std::str::from_utf8(rest).ok().and_then(Path::parse)
 }
 
 /// Whether a version comes after the other: null comes before all numbers.
