@@ -33,6 +33,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) otherwise: Option<Refused<'r>>,
     /// The rules that want to put a number in.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
+    /// The rules whose promises that number must keep.
+    pub(super) promises: SmallVec<[&'r Rule; 1]>,
     /// The rules that are not to issue a number which it brings.
     pub(super) bring: SmallVec<[&'r Rule; 1]>,
     /// What it needs besides itself, by the rules in their order.
@@ -146,6 +148,7 @@ fn judge_statement<'r, 'a>(
         only_new: None,
         otherwise: None,
         sequences: SmallVec::new(),
+        promises: SmallVec::new(),
         bring: SmallVec::new(),
         procedures: SmallVec::new(),
         attempts: 0,
@@ -273,8 +276,20 @@ impl<'r, 'a> Judged<'r, 'a> {
             if self.refused.is_none()
                 && let Err(broken) = rule.pattern.holds(&self.statement)
             {
-                self.refuse_broken(rule, broken, context, observations);
+                self.refuse_broken(rule, broken, context.namespace, observations);
             }
+        }
+        if self.refused.is_none() && !self.sequences.is_empty() {
+            let enforced = bench.iter().filter(|(_, stance)| *stance == Stance::Enforce).map(|(rule, _)| *rule);
+            self.promises = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+        }
+    }
+
+    /// Holds the statement with the number that was put in against the promises that it kept without.
+    pub(super) fn check_number(&mut self, namespace: Namespace<'_>, observations: &mut Observations) {
+        let broken = self.promises.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&self.statement).err()?)));
+        if let Some((rule, broken)) = broken {
+            self.refuse_broken(rule, broken, namespace, observations);
         }
     }
 
@@ -282,7 +297,7 @@ impl<'r, 'a> Judged<'r, 'a> {
         &mut self,
         rule: &'r Rule,
         broken: Rejection,
-        context: &Context<'_>,
+        namespace: Namespace<'_>,
         observations: &mut Observations,
     ) {
         let other = self.changed_by.filter(|other| other.id != rule.id);
@@ -291,7 +306,7 @@ impl<'r, 'a> Judged<'r, 'a> {
             None => broken.reason,
         };
         let rejection = Rejection { reason, ..broken };
-        observations.note(rule, context.namespace, Said::Reject, Some(&rejection));
+        observations.note(rule, namespace, Said::Reject, Some(&rejection));
         self.refused = Some(Refused { rule, rejection });
     }
 }

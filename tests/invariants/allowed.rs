@@ -24,6 +24,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: only the attempt or `locked: false` shows that nobody works on the job.
     ("queue", "its filter has neither"),
     ("queue", "it replaces a job without"),
+    ("queue", "' to an array"),
+    ("queue", "is an array"),
     // Jobs of several workers have one number.
     ("queue", "it reaches every job with this"),
     ("queue", "is neither a claim nor a release"),
@@ -93,12 +95,15 @@ const OPEN: &[(&str, &str, &str)] = &[
     (ERRORS, "replacement", "through docward [54]"),
     // The filter cannot be read: docward's look at the nodes fails, as the whole command and not as the statement.
     (ERRORS, "tree", "through docward [2]"),
+    // Operators on parts of a path, which do nothing where it is a text.
+    (REJECTED, "tree", "to something else than its parent gives"),
     // A merged document has the filter's _id as a number of another type.
     (ERRORS, "replacement", "through docward [66]"),
 ];
 
 const BROKEN: &str = "broken";
 const ERRORS: &str = "errors differ";
+const REJECTED: &str = "rejected although harmless";
 
 /// Whether a finding is known to be open.
 pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {

@@ -74,6 +74,8 @@ impl<'f> BatchJob<'f> {
             Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
                 for (index, number) in statements.into_iter().zip(numbers) {
                     self.assign(index, rule, number);
+                    let Some(judged) = self.judged.get_mut(index) else { continue };
+                    judged.check_number(self.batch.namespace(&judged.statement), observations);
                 }
                 Flow::Continue(())
             }

@@ -170,7 +170,11 @@ impl Promise for Replacement {
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
-        let [statement] = direct.statements else { return true };
+        let [statement] = direct.statements else {
+            // A later one may look at the version that an earlier one has counted.
+            let looks = |version| direct.statements.iter().any(|statement| statement.pinned(version).is_some());
+            return !self.version.is_some_and(looks);
+        };
         let Some(document) = statement.replacement() else {
             return !self.version.is_some_and(|version| statement.touches(version));
         };

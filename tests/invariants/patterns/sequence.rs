@@ -9,7 +9,12 @@ use super::super::values::{as_number, at, put, take};
 
 /// Whole numbers to the last digit.
 fn same_number(one: Option<&Bson>, other: Option<&Bson>) -> bool {
-    match (one.and_then(Bson::as_i64), other.and_then(Bson::as_i64)) {
+    let whole = |number: Option<&Bson>| match number? {
+        Bson::Int64(number) => Some(*number),
+        Bson::Double(number) if number.fract() == 0.0 && number.abs() < 9e18 => Some(*number as i64),
+        _ => None,
+    };
+    match (whole(one), whole(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one.and_then(as_number) == other.and_then(as_number),
     }
