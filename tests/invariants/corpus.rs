@@ -975,9 +975,12 @@ fn others() -> Vec<Entry> {
 fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
     let mut direct = Client::connect(&server().address());
     let mut through = Client::connect(&docward.address());
-    direct.command(GUARDED, doc! { "create": collection });
+    // A transaction cannot use a collection that is newer than what a majority has.
+    let majority = doc! { "w": "majority" };
+    direct.command(GUARDED, doc! { "create": collection, "writeConcern": &majority });
     if !entry.stored.is_empty() {
-        let reply = direct.command(GUARDED, doc! { "insert": collection, "documents": entry.stored.clone() });
+        let insert = doc! { "insert": collection, "documents": entry.stored.clone(), "writeConcern": majority };
+        let reply = direct.command(GUARDED, insert);
         assert!(ok(&reply), "{reply}");
     }
     let (mut replies, mut took) = (Vec::new(), Duration::ZERO);

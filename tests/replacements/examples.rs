@@ -123,6 +123,7 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
         (Bson::Int64(3), Bson::Int64(4)),
         (Bson::Double(3.0), Bson::Double(4.0)),
         (Bson::Int32(i32::MAX), Bson::Int64(1 << 31)),
+        (Bson::Decimal128("3".parse().unwrap()), Bson::Int64(4)),
         (Bson::Int32(-9), Bson::Int32(-7)),
         (Bson::Null, Bson::Int32(-7)),
     ];
