@@ -44,13 +44,13 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: timestamps per document, 5 fields", |_| plans(newest(), is_rewritten)),
     one("plan: bounds", |_| plans(frames::update("bounded", 1, 1, &frames::taken()), is_rewritten)),
     one("plan: replacement guard", |_| plans(versioned(1), is_answered)),
-    one("plan: replacement rejected", |_| plans(frames::update("refused", 1, 1, &frames::versioned()), is_answered)),
+    one("plan: replacement rejected", |_| plans_refused(frames::update("refused", 1, 1, &frames::versioned()))),
     one("plan: sequence, insert of 1 KiB", |_| plans(frames::insert("numbered", 1024), is_rewritten)),
     one("plan: replacement merged", |_| plans(frames::update("merged", 1, 1, &frames::versioned()), is_rewritten)),
     one("plan: together", |_| plans(frames::update_where("paired", doc! { "_id": 1 }, both()), is_unchanged)),
     one("plan: together rejected", |_| plans(frames::update("paired", 1, 1, &frames::taken()), is_answered)),
     one("plan: queue, a claim", |_| plans(frames::claim("jobs"), is_rewritten)),
-    one("plan: bucket", |_| plans(frames::update_where("inbox", doc! { "owner": "joe" }, letter()), is_rewritten)),
+    one("plan: bucket", |_| plans(frames::update_where("inbox", doc! { "owner": "joe" }, letter()), is_answered)),
     one("plan: defaults, a find", |_| plans(frames::find("limited", 1), is_rewritten)),
     one("plan: deny", |_| plans(frames::delete_all("kept"), is_answered)),
     one("plan: copies", |_| plans(frames::insert_document("people", person()), is_unchanged)),
@@ -132,6 +132,12 @@ fn parses(form: Form, frame: Vec<u8>) -> Work {
 /// A judged message from its whole frame to its last step, with what it asks for answered at once.
 fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
     plans_hearing(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
+}
+
+/// A replacement whose document is looked for, and there.
+fn plans_refused(frame: Vec<u8>) -> Work {
+    let found = doc! { "firstBatch": [{ "_id": 1 }], "id": 0i64, "ns": "bench.refused" };
+    plans_hearing(frame, &doc! { "cursor": found, "ok": 1.0 }, is_answered)
 }
 
 /// A node with a look at its parent and a touch of it, in a transaction.
