@@ -94,6 +94,8 @@ const OPEN: &[(&str, &str, &str)] = &[
     (ERRORS, "tree", "through docward [2]"),
     // Operators on parts of a path, which do nothing where it is a text.
     (REJECTED, "tree", "to something else than its parent gives"),
+    // Two things are wrong: it changes the _id, and what it inserts is stored already.
+    (ERRORS, "bucket", "through docward [66], directly [11000]"),
     // A merged document has the filter's _id as a number of another type.
     (ERRORS, "replacement", "through docward [66]"),
 ];
