@@ -9,6 +9,7 @@ use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
 use super::lab::{Answer, Bench, Outcome};
 use super::rules::{Change, Rule};
+use super::values::related;
 use super::{show, support};
 
 /// What a statement never takes unless docward repeats it again and again.
@@ -141,7 +142,7 @@ fn shares(rules: &[Rule], pattern: &str) -> bool {
         |rule: &Rule| matches!(rule.name(), "bucket" | "queue" | "sequence" | "replacement") && rule.name() != pattern;
     let others: Vec<String> = rules.iter().filter(|rule| kept(rule)).flat_map(|rule| rule.fields()).collect();
     let own = rules.iter().filter(|rule| rule.name() == pattern).flat_map(|rule| rule.fields());
-    own.into_iter().any(|field| others.contains(&field))
+    own.into_iter().any(|field| others.iter().any(|other| related(other, &field)))
 }
 
 /// The documents as a rule looks at them: what other patterns keep in them is no register of `timestamps`.
