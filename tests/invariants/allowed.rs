@@ -83,6 +83,9 @@ const REJECTIONS: &[(&str, &str)] = &[
 const OPEN: &[(&str, &str, &str)] = &[
     // An operator sets the document around the version, with the same version in it.
     (BROKEN, "replacement", "did not count the version up"),
+    // Inside a transaction, and of many documents, a version that is no number is the server's error; the page says so.
+    (ERRORS, "replacement", "through docward [14], directly []"),
+    (ERRORS, "replacement", "through docward [28], directly []"),
     // The field that holds the stamps is an array, which docward never makes: no stamp can be put into it.
     (BROKEN, "timestamps", "beside a store that is an array"),
     // docward makes operators, or a pipeline, of a replacing upsert; the server reads the filter's pins for these, and
