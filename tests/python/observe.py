@@ -40,6 +40,9 @@ VOLATILE_NUMBERS = {
     "keysExaminedBySizeInBytes",
     "connectionId",
     "optimizationTimeMillis",
+    "needYield",
+    "saveState",
+    "restoreState",
 }
 CURSOR_IDS = {"cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"}
 # `you` is what whatsmyuri answers, `slots` the state of a plan, with the time, in the order of a hash table.
