@@ -87,6 +87,10 @@ impl Kind {
         })
     }
 
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Int32 | Self::Int64 | Self::Double | Self::Decimal128)
+    }
+
     /// The name `$type` uses, for messages to people.
     pub fn name(self) -> &'static str {
         match self {

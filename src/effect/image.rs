@@ -241,7 +241,9 @@ impl<'s> Inserted<'s> {
             b"$set" | b"$setOnInsert" => *node = Node::Value(value),
             b"$unset" => self.remove(&parts),
             b"$currentDate" => *node = Node::Some(None),
-            b"$inc" | b"$mul" if !is_number(value.kind) || (known && !is_new && !kind.is_some_and(is_number)) => {
+            b"$inc" | b"$mul"
+                if !value.kind.is_number() || (known && !is_new && !kind.is_some_and(Kind::is_number)) =>
+            {
                 return Err(Fails);
             }
             b"$inc" if is_new => *node = Node::Value(value),
@@ -407,10 +409,6 @@ fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
         Some(dot) => (path.get(..dot).unwrap_or(path), path.get(dot + 1..)),
         None => (path, None),
     }
-}
-
-fn is_number(kind: Kind) -> bool {
-    matches!(kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
 }
 
 /// The sum of whole numbers and doubles (`SafeNum`): the wider type, an int that overflows becomes a long, a long that

@@ -15,7 +15,7 @@ use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind, Lookup, Path, Value};
 
 pub use image::{Held, Inserted};
-pub use operators::{Touch, Touched, touch, touched, write};
+pub use operators::{Touch, Touched, is_position, touch, touched, write};
 pub use pins::{equality, pinned_roots, pins_agree};
 
 /// What a statement makes of one field of a document that is stored.

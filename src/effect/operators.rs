@@ -19,10 +19,9 @@ pub enum Touch {
 /// How a path that an update writes relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may stand for
 /// places in arrays that a rule's plain path runs through.
 pub fn touch(field: &Path, written: &[u8]) -> Touch {
-    let positional = |part: &[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
     let parts = || written.split(|byte| *byte == b'.');
-    if parts().any(positional) {
-        let plain: Vec<&[u8]> = parts().filter(|part| !positional(part)).collect();
+    if parts().any(is_position) {
+        let plain: Vec<&[u8]> = parts().filter(|part| !is_position(part)).collect();
         return if field.overlaps(&plain.join(&b'.')) { Touch::Positional } else { Touch::Apart };
     }
     match () {
@@ -31,6 +30,11 @@ pub fn touch(field: &Path, written: &[u8]) -> Touch {
         () if field.is_below(written) => Touch::Around,
         () => Touch::Apart,
     }
+}
+
+/// Whether a part of a written path may stand for a place in an array: `$`, `$[]`, `$[x]`, a number.
+pub fn is_position(part: &[u8]) -> bool {
+    part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit)
 }
 
 /// The paths an update's operators touch, with the operator and the value: `($set, status, "paid")`.

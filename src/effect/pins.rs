@@ -159,13 +159,9 @@ fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
         (Some(ordering), ..) => ordering == Ordering::Equal,
         (None, Some(count), Some(others)) => one.kind == other.kind && count == others && count > 0,
         // Every NaN equals every other.
-        (None, None, None) => (is_text(one) && is_text(other)) || (is_number(one) && is_number(other)),
+        (None, None, None) => (is_text(one) && is_text(other)) || (one.kind.is_number() && other.kind.is_number()),
         (None, ..) => false,
     }
-}
-
-fn is_number(value: Value<'_>) -> bool {
-    matches!(value.kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ impl<'f> BatchJob<'f> {
             judged.refused.is_none()
                 && judged.procedures.is_empty()
                 && judged.explained_by.is_none()
-                && judged.uncounted.is_none()
+                && judged.counted_by.is_none()
         };
         let alone = |index| {
             self.checks_match(index)

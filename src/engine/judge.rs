@@ -25,8 +25,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
     /// The rule that explains the server's errors, because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
-    /// How it is sent where the server cannot increment what a rule counts.
-    pub(super) uncounted: Option<Statement<'a>>,
+    /// The rule whose counting is left out where the server cannot increment what is stored.
+    pub(super) counted_by: Option<&'r Rule>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
     /// With `only_new`: a later rule rejects it, whatever its filter matches.
@@ -144,7 +144,7 @@ fn judge_statement<'r, 'a>(
         changed_by: None,
         unmatched: SmallVec::new(),
         explained_by: None,
-        uncounted: None,
+        counted_by: None,
         only_new: None,
         otherwise: None,
         sequences: SmallVec::new(),
@@ -225,9 +225,9 @@ impl<'r, 'a> Judged<'r, 'a> {
                 }
             }
             Verdict::Counted(operation) => {
-                let counted = self.statement.with(operation);
-                self.uncounted = Some(std::mem::replace(&mut self.statement, counted));
+                self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
+                self.counted_by = Some(rule);
             }
             Verdict::OnlyNew(operation, rejection) => {
                 self.statement = self.statement.with(operation);

@@ -74,7 +74,7 @@ pub enum Verdict<'a> {
     Forward,
     /// This takes its place.
     Rewrite(Rewrite<'a>),
-    /// This takes its place, which increments a field; where what is stored there cannot be incremented, it is sent as it was.
+    /// This takes its place, which increments a field; where what is stored there cannot be incremented, [`Judge::uncounted`] is sent.
     Counted(Operation<'a>),
     /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
     OnlyNew(Operation<'a>, Rejection),
@@ -312,6 +312,12 @@ pub trait Judge {
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         let _ = statement;
         Verdict::Forward
+    }
+
+    /// The statement without what [`Verdict::Counted`] added.
+    fn uncounted<'a>(&self, statement: &Statement<'a>) -> Option<Operation<'a>> {
+        let _ = statement;
+        None
     }
 
     /// Whether this rule's promise is kept by the statement as it will be sent, after all rules.

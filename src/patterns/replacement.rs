@@ -119,6 +119,11 @@ impl Judge for Replacement {
         }
     }
 
+    fn uncounted<'a>(&self, statement: &Statement<'a>) -> Option<Operation<'a>> {
+        let Operation::Update(update) = &statement.operation else { return None };
+        versions::uncounted(update, self.guard.as_ref()?)
+    }
+
     fn checked_fields(&self) -> Vec<&str> {
         self.guard.iter().map(Path::as_str).collect()
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{Held, Inserted, Touch, inserted, touch, touched};
+use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
 use crate::rules::{Code, Node, ReadContext, Value as Yaml};
 
 /// Settings of the pattern: at least two fields.
@@ -262,7 +262,6 @@ fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
 
 /// The element of an array that a path writes into: the path up to its last position.
 fn element_of(path: &[u8]) -> &[u8] {
-    let is_position = |part: &[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
     let mut end = path.len();
     while let Some(head) = path.get(..end) {
         let start = head.iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
@@ -279,7 +278,6 @@ fn element_of(path: &[u8]) -> &[u8] {
 
 /// A written path without its places in arrays.
 fn without_positions(path: &[u8]) -> Vec<u8> {
-    let is_position = |part: &&[u8]| part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit);
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
     parts.join(&b'.')
 }

@@ -143,8 +143,9 @@ impl<'f> BatchJob<'f> {
             return false;
         }
         let Some(judged) = self.judged.get_mut(index) else { return false };
-        let Some(uncounted) = judged.uncounted.take() else { return false };
-        judged.statement = uncounted;
+        let Some(rule) = judged.counted_by.take() else { return false };
+        let Some(operation) = rule.pattern.uncounted(&judged.statement) else { return false };
+        judged.statement = judged.statement.with(operation);
         true
     }
 

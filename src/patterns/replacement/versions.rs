@@ -223,6 +223,26 @@ fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modificat
     })))
 }
 
+/// The update without the `$inc` that counts its version up.
+pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path) -> Option<Operation<'a>> {
+    let Modification::Operators(operators) = &update.modification else { return None };
+    let operators = CowDocument::build(|w| {
+        for operator in operators.as_document().elements() {
+            match operator.value.as_document().filter(|_| operator.key == b"$inc") {
+                Some(fields) => {
+                    let kept = || fields.elements().filter(|field| field.key != guard.as_str().as_bytes());
+                    if kept().next().is_some() {
+                        w.nested("$inc", |w| kept().for_each(|field| w.element(field)));
+                    }
+                }
+                None => w.element(operator),
+            }
+        }
+    });
+    let modification = Modification::Operators(operators);
+    Some(Operation::Update(Update { modification, ..update.clone() }))
+}
+
 /// A last stage that counts the version up, if it is a number or missing.
 fn with_stage<'a>(
     mut stages: Vec<CowDocument<'a>>,
