@@ -180,7 +180,8 @@ impl Reception {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
         let connection = door.census.accepted();
-        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
+        let must_log_in = self.upstream.demands_login();
+        let session = Session { client: peer.to_string(), connection, own, entrance, must_log_in, ..Session::default() };
         let relay = Relay::new(client, upstream, door, local, session);
         let patience = Patience::new(admission, deadline);
         let connection = Connection { relay, closing: way.closing, patience };

@@ -27,7 +27,7 @@ use super::sockets::{Listening, Passed};
 
 /// Of [`Memo`]s: another number whenever one process's could not be understood by the other. A process of another
 /// format gets the listening sockets only.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// How long one side waits for the other: a new process loads its rules meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections that wait to be gone on with.

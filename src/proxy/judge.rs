@@ -52,7 +52,7 @@ where
             Admission::Instead(instead) => instead,
             Admission::Refused(Refusal { step, reason, observations }) => {
                 if observations.is_empty() {
-                    let (client, app) = (&self.session.client, &self.session.app_name);
+                    let (client, app) = (&self.session.client, self.session.app_name());
                     let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
@@ -80,6 +80,10 @@ where
                     let found = self.look_up(lookup, watched).await?;
                     plan.next(Input::Found(found), &mut self.session)
                 }
+                Step::Yield => {
+                    tokio::task::yield_now().await;
+                    plan.next(Input::Resumed, &mut self.session)
+                }
                 Step::Pause(duration) => {
                     tokio::time::sleep(duration).await;
                     let elapsed = begun.map_or(duration, |begun| begun.elapsed());
@@ -99,7 +103,7 @@ where
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply),
             Step::Reply(message) => self.to_client.push(pack(message.into(), came).into_owned()),
             Step::Close(reason) => return Err(End::Judged(reason)),
-            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => {}
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::census::Refusal;
 use super::end::End;
@@ -146,57 +146,86 @@ pub(super) struct Activity {
     pub(super) heard: bool,
 }
 
-/// Waits for a client that does not use its connection.
+/// What a client has done that has not logged in where it has to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Newcomer {
+    /// It has sent anything but hellos. Drivers' monitors never do, and never log in.
+    pub(super) conversed: bool,
+    /// A message has begun and is not here whole.
+    pub(super) within_message: bool,
+    /// Its hellos so far; wraps.
+    pub(super) hellos: u8,
+}
+
+/// Waits for a client that does not use its connection, or does not log in where it has to.
 #[derive(Debug)]
 pub(super) struct Patience {
     admission: Admission,
-    /// `None`: there is nothing to wait for any more.
-    timer: Option<Pin<Box<Sleep>>>,
+    /// `None`: there is nothing to wait for any more. Boxed: of most connections there is not.
+    wait: Option<Box<Wait>>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    timer: Pin<Box<Sleep>>,
+    /// Between two looks.
+    period: Duration,
     /// [`Activity::moves`] at the last look.
     seen: u32,
-    /// Whether the connection was idle then.
-    was_idle: bool,
+    /// How long nothing has happened, as far as looks tell.
+    quiet: Duration,
+    /// [`Newcomer::hellos`] at the last look, if a message was under way then.
+    stuck_at: Option<u8>,
+}
+
+impl Wait {
+    fn new(period: Duration, until: Instant) -> Box<Self> {
+        Box::new(Self { timer: Box::pin(sleep_until(until)), period, seen: 0, quiet: Duration::ZERO, stuck_at: None })
+    }
 }
 
 impl Patience {
-    /// `deadline`: when the first message must have come.
+    /// `deadline`: when the first message must have come, and the login where there has to be one.
     pub(super) fn new(admission: Admission, deadline: Instant) -> Self {
-        let timer = Some(Box::pin(sleep_until(deadline)));
-        Self { admission, timer, seen: 0, was_idle: false }
+        let period = admission.limits.settings.handshake_timeout;
+        Self { admission, wait: Some(Wait::new(period, deadline)) }
     }
 
-    /// The first message has come.
-    pub(super) fn heard(&mut self) {
-        self.wait();
-    }
-
-    /// For half an idle timeout, if there is one.
-    fn wait(&mut self) {
-        let idle = self.admission.limits.settings.idle_timeout;
-        self.timer = idle.map(|limit| Box::pin(sleep(limit / 2)));
+    /// The first message has come, and the login where there has to be one.
+    pub(super) fn arrived(&mut self) {
+        let period = self.admission.limits.settings.idle_timeout.map(|limit| limit / 2);
+        self.wait = period.map(|period| Wait::new(period, Instant::now() + period));
     }
 
     /// Ready when [`Self::judge`] is to be asked.
     pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.timer.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
+        self.wait.as_mut().map_or(Poll::Pending, |wait| wait.timer.as_mut().poll(cx))
     }
 
-    /// Whether the connection is to be closed. It is looked at twice in an idle timeout, so what is idle goes
-    /// after one to one and a half of it.
+    /// Whether the connection is to be closed; `newcomer`: its client has to log in. Who has arrived is looked at twice in
+    /// an idle timeout, so what is idle goes after one to one and a half of it.
     ///
     /// # Errors
-    /// [`End::Unheard`], [`End::Idle`].
-    pub(super) fn judge(&mut self, activity: Activity, busy: bool) -> Result<(), End> {
+    /// [`End::Unheard`], [`End::NoLogin`], [`End::Idle`].
+    pub(super) fn judge(&mut self, activity: Activity, busy: bool, newcomer: Option<Newcomer>) -> Result<(), End> {
         let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.limits.settings;
         if !activity.heard {
             return Err(End::Unheard(handshake_timeout));
         }
-        let idle = activity.moves == std::mem::replace(&mut self.seen, activity.moves) && !busy;
-        match idle_timeout {
-            Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
-            _ => self.wait(),
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        if let Some(newcomer) = newcomer {
+            let under_way = newcomer.within_message.then_some(newcomer.hellos);
+            let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
+            if newcomer.conversed || stuck {
+                return Err(End::NoLogin(handshake_timeout));
+            }
         }
-        self.was_idle = idle;
+        let idle = activity.moves == std::mem::replace(&mut wait.seen, activity.moves) && !busy;
+        wait.quiet = if idle { wait.quiet + wait.period } else { Duration::ZERO };
+        if let Some(limit) = idle_timeout.filter(|limit| wait.quiet >= *limit) {
+            return Err(End::Idle(limit));
+        }
+        wait.timer.as_mut().reset(Instant::now() + wait.period);
         Ok(())
     }
 }
@@ -240,7 +269,7 @@ mod tests {
         let limits = Arc::new(Limits::new(settings));
         let at = |moves| Activity { moves, heard: true };
         let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
-        assert!(matches!(new().judge(Activity::default(), false), Err(End::Unheard(_))));
+        assert!(matches!(new().judge(Activity::default(), false, None), Err(End::Unheard(_))));
         for (looks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
             (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
@@ -248,8 +277,27 @@ mod tests {
             (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
             let mut patience = new();
+            patience.arrived();
             let ends: Vec<bool> =
-                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy).is_err()).collect();
+                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy, None).is_err()).collect();
+            assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_to_log_in_may_say_hello_without_end_and_nothing_else() {
+        let limits = Arc::new(Limits::default());
+        let heard = |moves| Activity { moves, heard: true };
+        let at = |hellos, within_message| Newcomer { hellos, within_message, conversed: false };
+        for (looks, kept) in [
+            (&[at(1, false), at(2, false), at(2, false), at(3, false)][..], true),
+            (&[at(1, true), at(2, true), at(3, true), at(4, false)], true),
+            (&[at(1, false), at(1, true), at(1, true)], false),
+            (&[Newcomer { conversed: true, ..at(1, false) }], false),
+        ] {
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+            let ends: Vec<bool> =
+                (0..).zip(looks).map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err()).collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
         }
     }
@@ -259,9 +307,9 @@ mod tests {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
             let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
             let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
-            assert!(patience.timer.is_some());
-            patience.heard();
-            assert_eq!(patience.timer.is_some(), waits);
+            assert!(patience.wait.is_some());
+            patience.arrived();
+            assert_eq!(patience.wait.is_some(), waits);
         }
     }
 }

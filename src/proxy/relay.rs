@@ -21,16 +21,16 @@ use self::retirement::Retirement;
 pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
-use super::limits::Activity;
+use super::limits::{Activity, Newcomer};
 use super::meter::Side;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
-use crate::engine::Session;
+use crate::engine::{Session, has_logged_in};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
-use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
+use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
@@ -45,8 +45,8 @@ pub(super) enum Event {
     /// This message is to be judged; nothing is owed and nothing waits for the client.
     Judge(Vec<u8>),
     End(End),
-    /// The client's first message has come.
-    Heard,
+    /// The client's first message has come, and its login where there has to be one.
+    Arrived,
     /// It was to be passed on, and stands between two messages.
     Stands,
 }
@@ -71,6 +71,8 @@ struct Greeting {
     /// The client has said hello, and anything else.
     greeted: bool,
     conversed: bool,
+    /// Its hellos; wraps.
+    hellos: u8,
 }
 
 /// Both sockets and what is under way between them.
@@ -87,8 +89,8 @@ pub(super) struct Relay<C, U, P> {
     pub(super) passing: bool,
     retirement: Retirement,
     pub(super) activity: Activity,
-    /// Whether [`Event::Heard`] has been told.
-    heard_told: bool,
+    /// Whether [`Event::Arrived`] has been told.
+    arrival_told: bool,
     greeting: Greeting,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
@@ -122,7 +124,7 @@ where
             passing: false,
             retirement: Retirement::default(),
             activity: Activity::default(),
-            heard_told: false,
+            arrival_told: false,
             greeting: Greeting::default(),
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
@@ -164,8 +166,9 @@ where
             if idle && self.draining && self.greeting.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
-            if idle && self.activity.heard != std::mem::replace(&mut self.heard_told, self.activity.heard) {
-                return Poll::Ready(Event::Heard);
+            if idle && !self.arrival_told && self.activity.heard && !self.session.must_log_in {
+                self.arrival_told = true;
+                return Poll::Ready(Event::Arrived);
             }
             if idle {
                 return Poll::Pending;
@@ -196,6 +199,15 @@ where
                 return Poll::Pending;
             }
         }
+    }
+
+    /// What a client has done that still has to log in; `None`: nobody waits for a login.
+    pub(super) fn newcomer(&self) -> Option<Newcomer> {
+        self.session.must_log_in.then(|| Newcomer {
+            conversed: self.greeting.conversed,
+            within_message: !self.requests.between_frames(),
+            hellos: self.greeting.hellos,
+        })
     }
 
     /// Whether the client waits for something.
@@ -333,6 +345,7 @@ where
         self.greeting.watched = awaits_news(&frame) || self.greeting.greeted && !self.greeting.conversed;
         self.greeting.streams = streams(&frame);
         self.greeting.greeted = true;
+        self.greeting.hellos = self.greeting.hellos.wrapping_add(1);
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.owed.push(header.request_id, Treatment::Hello(came));
@@ -406,9 +419,15 @@ where
                 Part::Release(held) => self.send_client(cx, &held)?,
                 Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
+                    note_reply(&frame, &mut self.session);
+                    self.note_login(&frame);
                     let face = self.door.face(self.local);
                     let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
+                }
+                Part::Whole(Reply::Login, frame) => {
+                    self.note_login(&frame);
+                    self.send_client(cx, &frame)?;
                 }
                 Part::Whole(Reply::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
@@ -416,6 +435,12 @@ where
                 }
                 Part::Starved | Part::Stream => return Ok(()),
             }
+        }
+    }
+
+    fn note_login(&mut self, reply: &[u8]) {
+        if self.session.must_log_in && has_logged_in(reply) {
+            self.session.must_log_in = false;
         }
     }
 

@@ -368,14 +368,14 @@ async fn the_clients_first_message_is_told_once() {
     for (bytes, told) in [(&request[..9], false), (&request[9..], true), (&request[..], false)] {
         client.write_all(bytes).await.unwrap();
         let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
-        assert_eq!(matches!(event, Ok(Event::Heard)), told);
+        assert_eq!(matches!(event, Ok(Event::Arrived)), told);
     }
 }
 
 /// Whether it goes on waiting.
 async fn poll(relay: &mut Relay<DuplexStream, DuplexStream, Script>) -> bool {
     let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
-    matches!(event, Err(_) | Ok(Event::Heard))
+    matches!(event, Err(_) | Ok(Event::Arrived))
 }
 
 #[tokio::test]
