@@ -56,7 +56,7 @@ pub struct Session {
     #[serde(skip)]
     pub privileges: Privileges,
     /// "127.0.0.1:50000", for logs.
-    pub client: String,
+    pub client: Box<str>,
     /// The connection's number in its process, for logs.
     #[serde(skip)]
     pub connection: u64,

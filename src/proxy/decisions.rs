@@ -79,7 +79,7 @@ impl Decision {
             hint: observation.hint,
             app: session.app_name().map(str::to_owned),
             users: session.users.as_ref().map(named),
-            client: session.client.clone(),
+            client: session.client.to_string(),
             connection: session.connection,
             left_out,
         }

@@ -52,7 +52,7 @@ where
             Admission::Instead(instead) => instead,
             Admission::Refused(Refusal { step, reason, observations }) => {
                 if observations.is_empty() {
-                    let (client, app) = (&self.session.client, self.session.app_name());
+                    let (client, app) = (&*self.session.client, self.session.app_name());
                     let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }

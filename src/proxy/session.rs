@@ -166,7 +166,7 @@ where
 }
 
 fn log(end: &End, session: &Session) {
-    let (Session { client, connection, .. }, app) = (session, session.app_name());
+    let (client, connection, app) = (&*session.client, session.connection, session.app_name());
     // What clients send may be part of it.
     let mut end_text = one_line(&end.to_string());
     shorten(&mut end_text, MAX_END_LENGTH);
