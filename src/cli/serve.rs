@@ -96,9 +96,14 @@ struct LimitArguments {
     /// Close connections that nobody used for so long, such as 30m [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     idle_timeout: Option<Duration>,
-    /// Close connections without a first message within this time [default: 10s].
+    /// Close connections without a first message, or without a login where the server demands one, within this time
+    /// [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     handshake_timeout: Option<Duration>,
+    /// Memory for large messages while they are collected and judged, such as 256MiB [default: a quarter of the
+    /// container's or machine's].
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<usize>,
 }
 
 pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
@@ -156,6 +161,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             connections_per_address: limits.connections_per_address.or(file.limits.connections_per_address),
             idle_timeout: limits.idle_timeout.or(file.limits.idle_timeout),
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
+            memory: limits.memory.or(file.limits.memory),
         },
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),

@@ -408,8 +408,12 @@ mod tests {
         let mut session = Session::default();
         let mut say = |name: &str, more: &str, ok: f64| {
             let client = doc! {"application": {"name": name}, "platform": more};
-            rewrite_request(&message(0, &doc! {"hello": 1, "client": client}), &mut session, &mut Negotiation::default())
-                .unwrap();
+            rewrite_request(
+                &message(0, &doc! {"hello": 1, "client": client}),
+                &mut session,
+                &mut Negotiation::default(),
+            )
+            .unwrap();
             note_reply(&message(0, &doc! {"ok": ok}), &mut session);
             session.app_name().map(str::to_owned)
         };

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use authentication::{has_logged_in, login_question, means_login_demanded, read_users, users_question};
 pub use composition::impossible;
 pub use observation::{Observation, Said};
-pub use plan::{Input, Plan, Step};
+pub use plan::{Input, Plan, Step, evaluation_length};
 pub use privileges::Privileges;
 pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};

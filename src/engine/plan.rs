@@ -16,8 +16,10 @@ use super::observation::{Observation, Observations, Said};
 use super::privileges::{Answer, Asking};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
-use crate::command::{Batch, Class, Command, CommandError, Form, Namespace, code, error_reply, shorten};
-use crate::document::{Document, Kind, OwnedValue, Writer};
+use crate::command::{
+    Batch, Class, Command, CommandError, Form, MAX_STATEMENTS, Namespace, code, error_reply, shorten,
+};
+use crate::document::{Document, Kind, OwnedValue, Writer, peek};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
@@ -80,6 +82,20 @@ enum State<'f> {
     Judging(Box<Unjudged<'f>>),
     Writing(Box<BatchJob<'f>>),
     Done,
+}
+
+/// Bytes that the evaluation of a message takes besides the message and what is sent instead, as an estimate: what is
+/// noted of each statement. 0 for short messages.
+#[must_use]
+pub fn evaluation_length(frame: &[u8]) -> usize {
+    /// A statement as it is read, and with what rules say of it.
+    const NOTED: usize = 700;
+    const SHORT: usize = 4096;
+    let Some(message) = (frame.len() > SHORT).then(|| Message::parse(frame).ok()).flatten() else { return 0 };
+    let in_sequences: usize = message.sequences.iter().map(|sequence| sequence.count()).sum();
+    let lists = peek(message.body).filter(|element| element.value.kind == Kind::Array);
+    let in_body = lists.map(|list| peek(list.value.bytes).count()).max().unwrap_or(0);
+    (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED
 }
 
 /// A write command of which more is to be judged.

@@ -242,7 +242,9 @@ impl Rehearsing<'_> {
             },
             Step::Close(message) => Outcome::Rejected { message, sent },
             Step::Silent => Outcome::Rejected { message: "it is dropped".to_owned(), sent },
-            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => Outcome::Unchanged,
+            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {
+                Outcome::Unchanged
+            }
         }
     }
 }

@@ -181,7 +181,8 @@ impl Reception {
         let entrance = door.entrance(local);
         let connection = door.census.accepted();
         let must_log_in = self.upstream.demands_login();
-        let session = Session { client: peer.to_string().into(), connection, own, entrance, must_log_in, ..Session::default() };
+        let session =
+            Session { client: peer.to_string().into(), connection, own, entrance, must_log_in, ..Session::default() };
         let relay = Relay::new(client, upstream, door, local, session);
         let patience = Patience::new(admission, deadline);
         let connection = Connection { relay, closing: way.closing, patience };

@@ -18,6 +18,8 @@ pub(super) enum ClientFault {
     TooLongBeforeLogin { length: usize, limit: usize },
     #[error("a hello of {0} bytes is no hello")]
     HelloTooLong(usize),
+    #[error("its message came too slowly while others waited for memory (limits: memory)")]
+    Stalled,
     #[error(
         "it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
     )]
@@ -68,7 +70,7 @@ pub(super) enum End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(super) const KINDS: [&str; 15] = [
+    pub(super) const KINDS: [&str; 16] = [
         "client_closed",
         "upstream_closed",
         "drained",
@@ -81,6 +83,7 @@ impl End {
         "client_handshake",
         "client_tls",
         "client_no_login",
+        "client_stalled",
         "upstream_message",
         "upstream_handshake",
         "judged",
@@ -100,6 +103,7 @@ impl End {
             Self::Client(ClientFault::Wire(_)) => "client_message",
             Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
             Self::Client(ClientFault::Tls) => "client_tls",
+            Self::Client(ClientFault::Stalled) => "client_stalled",
             Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
             Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
             Self::Upstream(_) => "upstream_message",

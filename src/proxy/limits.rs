@@ -23,18 +23,21 @@ pub struct LimitSettings {
     pub connections_per_address: Option<usize>,
     /// Without a message in either direction; a connection that waits for a reply is not idle.
     pub idle_timeout: Option<Duration>,
-    /// For TLS and the first message together.
+    /// For TLS, the first message and, where the server demands one, the login together.
     pub handshake_timeout: Duration,
+    /// Bytes of large messages that are collected, decompressed and rewritten at a time.
+    pub memory: usize,
 }
 
 impl Default for LimitSettings {
-    /// As mongod: who is idle stays. Ten seconds are a driver's own patience with a handshake.
+    /// As mongod: who is idle stays. Memory is that of a machine with 4 GiB. Ten seconds are a driver's own patience with a handshake.
     fn default() -> Self {
         Self {
             connections: None,
             connections_per_address: None,
             idle_timeout: None,
             handshake_timeout: Duration::from_secs(10),
+            memory: 1 << 30,
         }
     }
 }
@@ -296,8 +299,10 @@ mod tests {
             (&[Newcomer { conversed: true, ..at(1, false) }], false),
         ] {
             let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
-            let ends: Vec<bool> =
-                (0..).zip(looks).map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err()).collect();
+            let ends: Vec<bool> = (0..)
+                .zip(looks)
+                .map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err())
+                .collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
         }
     }

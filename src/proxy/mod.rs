@@ -17,6 +17,8 @@ mod history;
 mod judge;
 mod limits;
 mod membership;
+mod memory;
+
 mod meter;
 mod monitor;
 mod observations;
@@ -49,6 +51,7 @@ pub use decisions::Decision;
 pub use deployment::Placement;
 pub use history::{History, MINUTES};
 pub use limits::LimitSettings;
+pub use memory::MemoryUse;
 pub use meter::{CommandMeasures, LookupMeasures, Measures};
 pub use observations::{LiveRule, RuleCounts};
 pub use observer::Observer;

@@ -22,15 +22,16 @@ pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
 use super::limits::{Activity, Newcomer};
+use super::memory::{Kept, Stalled, share_of};
 use super::meter::Side;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
-use crate::engine::{Session, has_logged_in};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
+use crate::engine::{Session, has_logged_in};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
@@ -103,10 +104,18 @@ pub(super) struct Relay<C, U, P> {
     pub(super) waited: u64,
     /// Waits until nothing is owed; the client's later messages wait in `unread`.
     judged: Option<Vec<u8>>,
-    /// Read from the client and not looked at yet; keeps no memory while it is empty.
-    unread: Vec<u8>,
-    /// How much of `unread` has been looked at. `0 ..= unread.len()`.
-    unread_at: usize,
+    /// `None` while there is nothing.
+    unread: Option<Box<Unread>>,
+    /// What it has of the memory for large messages.
+    pub(super) kept: Option<Box<Kept>>,
+}
+
+/// What was read from the client and not looked at yet.
+#[derive(Debug)]
+struct Unread {
+    bytes: Vec<u8>,
+    /// What has been looked at after all. `0 .. bytes.len()`.
+    at: usize,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -136,8 +145,8 @@ where
             owed: OwedReplies::default(),
             waited: 0,
             judged: None,
-            unread: Vec::new(),
-            unread_at: 0,
+            unread: None,
+            kept: None,
         }
     }
 
@@ -236,8 +245,13 @@ where
         if self.owed.len() >= MAX_OWED {
             return Ok(Progress::Waits);
         }
-        if !self.unread.is_empty() {
-            return self.take_up_unread(cx);
+        if (self.kept.is_some() || !self.requests.held().is_empty())
+            && let Some(waits) = self.wait_for_memory(cx)?
+        {
+            return Ok(waits);
+        }
+        if let Some(unread) = self.unread.take() {
+            return self.take_up(cx, unread);
         }
         with_read_buffer(|buffer| {
             let Poll::Ready(read) = poll_read(cx, &mut self.client, buffer) else {
@@ -251,28 +265,64 @@ where
             let used = self.forward_requests(cx, read)?;
             self.door.meter.forwarded(&mut self.owed, came);
             self.activity.heard |= self.requests.between_frames();
-            self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
+            self.keep_unread(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
         })
     }
 
-    fn take_up_unread(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        let unread = std::mem::take(&mut self.unread);
+    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<Unread>) -> Result<Progress, End> {
         let came = self.door.meter.now();
-        self.unread_at += self.forward_requests(cx, unread.get(self.unread_at..).unwrap_or_default())?;
+        unread.at += self.forward_requests(cx, unread.bytes.get(unread.at..).unwrap_or_default())?;
         self.door.meter.forwarded(&mut self.owed, came);
-        if self.unread_at < unread.len() {
-            self.unread = unread;
-        } else {
-            self.unread_at = 0;
+        if unread.at < unread.bytes.len() {
+            self.unread = Some(unread);
         }
         Ok(Progress::Moved)
+    }
+
+    fn keep_unread(&mut self, bytes: &[u8]) {
+        match &mut self.unread {
+            _ if bytes.is_empty() => {}
+            Some(unread) => {
+                unread.bytes.drain(..std::mem::take(&mut unread.at));
+                unread.bytes.extend_from_slice(bytes);
+            }
+            none => *none = Some(Box::new(Unread { bytes: bytes.to_vec(), at: 0 })),
+        }
+    }
+
+    /// What to wait for until the large message that has begun may come on; `None`: nothing. What was kept for one that is
+    /// done is free again.
+    fn wait_for_memory(&mut self, cx: &mut Context<'_>) -> Result<Option<Progress>, End> {
+        let held = self.requests.held();
+        if let Some(kept) = &mut self.kept {
+            kept.is_done |= held.is_empty();
+            if kept.is_done && !self.to_client.is_empty() {
+                kept.look(cx, self.to_client.len()).map_err(|Stalled| ClientFault::Stalled)?;
+                return Ok((!held.is_empty()).then_some(Progress::Waits));
+            }
+            if kept.is_done {
+                self.kept = None;
+            }
+        }
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => match share_of(held) {
+                Some(bytes) => none.insert(Kept::for_message(&self.door.memory, bytes)),
+                None => return Ok(None),
+            },
+        };
+        if kept.poll_room(cx).is_pending() {
+            return Ok(Some(Progress::Idle));
+        }
+        kept.look(cx, held.len()).map_err(|Stalled| ClientFault::Stalled)?;
+        Ok(None)
     }
 
     /// Reads the client while its messages have to wait, only to notice when it goes away. Bounded: a client
     /// that sends on and on is noticed later, when its messages' turn has come.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        if self.unread.len() - self.unread_at >= READ_LENGTH {
+        if self.unread.as_ref().is_some_and(|unread| unread.bytes.len() - unread.at >= READ_LENGTH) {
             return Ok(Progress::Waits);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
@@ -281,9 +331,7 @@ where
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
                 self.door.meter.read(Side::Client, read.len());
-                self.unread.drain(..self.unread_at);
-                self.unread_at = 0;
-                self.unread.extend_from_slice(read);
+                self.keep_unread(read);
                 Ok(Progress::Moved)
             }
         })

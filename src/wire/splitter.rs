@@ -63,6 +63,11 @@ impl<K: Copy + PartialEq> Splitter<K> {
         self.state == State::Between
     }
 
+    /// The beginning of a frame that is held back; empty when there is none.
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
     /// Takes the next part from the front of `input`. `classify` sees a frame's header and as many of its
     /// bytes (header included) as are here; after `Stream` or `Whole` it is not asked about that frame again.
     /// It does not answer `More` to a frame that is here whole.

@@ -33,7 +33,7 @@ where
     /// Whether both directions are between two messages, and nothing is here that was read. Replies may be owed.
     pub(super) fn stands(&self) -> bool {
         self.judged.is_none()
-            && self.unread.is_empty()
+            && self.unread.is_none()
             && self.requests.between_frames()
             && self.replies.between_frames()
             && self.to_client.is_empty()
