@@ -200,10 +200,18 @@ impl Sources {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
         page.counters("connections_refused", "Clients' connections that were closed before", by(counts.refused))?;
-        page.counters("connections_ended", "Relayed connections that are over, by whose doing it was", by(counts.ended))?;
+        page.counters(
+            "connections_ended",
+            "Relayed connections that are over, by whose doing it was",
+            by(counts.ended),
+        )?;
         let MemoryUse { limit, used, waits } = self.observer.memory();
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
-        page.gauges("large_messages_memory_bytes", "Memory for large messages: what there is and what they take", bytes)?;
+        page.gauges(
+            "large_messages_memory_bytes",
+            "Memory for large messages: what there is and what they take",
+            bytes,
+        )?;
         page.counter("large_messages_waited", "Large messages that had to wait for memory", waits)
     }
 

@@ -113,14 +113,15 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     logging::start(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
-        let (onlookers, (config, service)) = match configured.await {
+        let (onlookers, (mut config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
         if let Err(refused) = check_access(&service, &rules).await {
             return fail(&refused, EXIT_USAGE);
         }
-        raise_file_limit(config.limits.connections);
+        let files = raise_file_limit(config.limits.connections);
+        config.limits.newcomers = newcomers(config.limits.connections, files);
         let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
         let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
         match certificates(&config, &service) {
@@ -248,12 +249,13 @@ fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<
     Ok(parts)
 }
 
-/// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
-pub(super) fn raise_file_limit(connections: Option<usize>) {
+/// Gives the limit of open files. Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
+pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
     const OTHER_FILES: u64 = 100;
     let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
-    match rlimit::increase_nofile_limit(rlimit::INFINITY) {
-        Ok(limit) if needed.is_some_and(|needed| limit < needed) => tracing::warn!(
+    let limit = rlimit::increase_nofile_limit(rlimit::INFINITY);
+    match &limit {
+        Ok(limit) if needed.is_some_and(|needed| *limit < needed) => tracing::warn!(
             limit,
             needed,
             "the limit of open files is reached before limits: connections is; raise it (ulimit -n, LimitNOFILE=)"
@@ -261,6 +263,13 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
         Ok(_) => {}
         Err(error) => tracing::warn!("the limit of open files cannot be raised: {error}"),
     }
+    limit.ok()
+}
+
+/// How many connections may be without a login where one is demanded: half of those that there may be at all.
+fn newcomers(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
+    let by_files = || files.and_then(|files| usize::try_from(files / 2).ok());
+    connections.or_else(by_files).map(|all| all.div_ceil(2))
 }
 
 async fn serve(

@@ -54,6 +54,8 @@ pub(super) enum End {
     Unheard(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
     NoLogin(Duration),
+    #[error("the client has not logged in, and others want its place (limits: connections)")]
+    Displaced,
     #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
     Idle(Duration),
     #[error("the connection to the client broke: {0}")]
@@ -70,12 +72,13 @@ pub(super) enum End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(super) const KINDS: [&str; 16] = [
+    pub(super) const KINDS: [&str; 17] = [
         "client_closed",
         "upstream_closed",
         "drained",
         "unheard",
         "no_login",
+        "displaced",
         "idle",
         "client_broke",
         "upstream_broke",
@@ -97,6 +100,7 @@ impl End {
             Self::Drained => "drained",
             Self::Unheard(_) => "unheard",
             Self::NoLogin(_) => "no_login",
+            Self::Displaced => "displaced",
             Self::Idle(_) => "idle",
             Self::ClientBroke(_) => "client_broke",
             Self::UpstreamBroke(_) => "upstream_broke",
@@ -113,6 +117,14 @@ impl End {
 
     /// Whether somebody should look at it; connections come and go all the time.
     pub(super) fn is_remarkable(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_) | Self::Unheard(_) | Self::NoLogin(_))
+        matches!(
+            self,
+            Self::Client(_)
+                | Self::Upstream(_)
+                | Self::Judged(_)
+                | Self::Unheard(_)
+                | Self::NoLogin(_)
+                | Self::Displaced
+        )
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::census::Refusal;
 use super::end::End;
+use super::newcomers::{Newcomers, Place};
 
 /// What is allowed; `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct LimitSettings {
     pub idle_timeout: Option<Duration>,
     /// For TLS, the first message and, where the server demands one, the login together.
     pub handshake_timeout: Duration,
+    /// Connections that have not logged in where they have to.
+    pub newcomers: Option<usize>,
     /// Bytes of large messages that are collected, decompressed and rewritten at a time.
     pub memory: usize,
 }
@@ -37,6 +40,7 @@ impl Default for LimitSettings {
             connections_per_address: None,
             idle_timeout: None,
             handshake_timeout: Duration::from_secs(10),
+            newcomers: None,
             memory: 1 << 30,
         }
     }
@@ -70,6 +74,7 @@ impl Full {
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) settings: LimitSettings,
+    newcomers: Arc<Newcomers>,
     open: AtomicUsize,
     /// Only of addresses that have connections, and only if there is a limit for them.
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -84,7 +89,7 @@ pub(super) struct Admission {
 
 impl Limits {
     pub(super) fn new(settings: LimitSettings) -> Self {
-        Self { settings, ..Self::default() }
+        Self { newcomers: Newcomers::new(settings.newcomers), settings, ..Self::default() }
     }
 
     /// The connections there are now.
@@ -171,6 +176,9 @@ pub(super) struct Patience {
 #[derive(Debug)]
 struct Wait {
     timer: Pin<Box<Sleep>>,
+    /// Where the client has to log in.
+    place: Option<Place>,
+    is_displaced: bool,
     /// Between two looks.
     period: Duration,
     /// [`Activity::moves`] at the last look.
@@ -182,40 +190,52 @@ struct Wait {
 }
 
 impl Wait {
-    fn new(period: Duration, until: Instant) -> Box<Self> {
-        Box::new(Self { timer: Box::pin(sleep_until(until)), period, seen: 0, quiet: Duration::ZERO, stuck_at: None })
+    fn new(period: Duration, until: Instant, place: Option<Place>) -> Box<Self> {
+        let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
+        Box::new(Self { timer, place, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.place.as_mut().is_some_and(|place| place.poll_displaced(cx).is_ready()) {
+            (self.is_displaced, self.place) = (true, None);
+        }
+        if self.is_displaced { Poll::Ready(()) } else { self.timer.as_mut().poll(cx) }
     }
 }
 
 impl Patience {
-    /// `deadline`: when the first message must have come, and the login where there has to be one.
-    pub(super) fn new(admission: Admission, deadline: Instant) -> Self {
+    /// `deadline`: when the first message must have come, and the login where there has to be one (`must_log_in`).
+    pub(super) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
         let period = admission.limits.settings.handshake_timeout;
-        Self { admission, wait: Some(Wait::new(period, deadline)) }
+        let place = must_log_in.then(|| admission.limits.newcomers.add(admission.address));
+        Self { admission, wait: Some(Wait::new(period, deadline, place)) }
     }
 
     /// The first message has come, and the login where there has to be one.
     pub(super) fn arrived(&mut self) {
         let period = self.admission.limits.settings.idle_timeout.map(|limit| limit / 2);
-        self.wait = period.map(|period| Wait::new(period, Instant::now() + period));
+        self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
     }
 
     /// Ready when [`Self::judge`] is to be asked.
     pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.wait.as_mut().map_or(Poll::Pending, |wait| wait.timer.as_mut().poll(cx))
+        self.wait.as_mut().map_or(Poll::Pending, |wait| wait.poll(cx))
     }
 
     /// Whether the connection is to be closed; `newcomer`: its client has to log in. Who has arrived is looked at twice in
     /// an idle timeout, so what is idle goes after one to one and a half of it.
     ///
     /// # Errors
-    /// [`End::Unheard`], [`End::NoLogin`], [`End::Idle`].
+    /// [`End::Displaced`], [`End::Unheard`], [`End::NoLogin`], [`End::Idle`].
     pub(super) fn judge(&mut self, activity: Activity, busy: bool, newcomer: Option<Newcomer>) -> Result<(), End> {
         let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.limits.settings;
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        if wait.is_displaced {
+            return Err(End::Displaced);
+        }
         if !activity.heard {
             return Err(End::Unheard(handshake_timeout));
         }
-        let Some(wait) = &mut self.wait else { return Ok(()) };
         if let Some(newcomer) = newcomer {
             let under_way = newcomer.within_message.then_some(newcomer.hellos);
             let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
@@ -271,7 +291,7 @@ mod tests {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
         let limits = Arc::new(Limits::new(settings));
         let at = |moves| Activity { moves, heard: true };
-        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
         assert!(matches!(new().judge(Activity::default(), false, None), Err(End::Unheard(_))));
         for (looks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
@@ -298,7 +318,7 @@ mod tests {
             (&[at(1, false), at(1, true), at(1, true)], false),
             (&[Newcomer { conversed: true, ..at(1, false) }], false),
         ] {
-            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
             let ends: Vec<bool> = (0..)
                 .zip(looks)
                 .map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err())
@@ -311,7 +331,7 @@ mod tests {
     async fn without_an_idle_timeout_nothing_is_waited_for_once_the_client_is_heard() {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
             let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
-            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
             assert!(patience.wait.is_some());
             patience.arrived();
             assert_eq!(patience.wait.is_some(), waits);

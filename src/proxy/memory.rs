@@ -229,7 +229,14 @@ impl Kept {
     /// Nothing yet.
     pub(super) fn new(memory: &Arc<Memory>) -> Box<Self> {
         let (memory, timer) = (memory.clone(), Box::pin(sleep(LOOK)));
-        Box::new(Self { memory, waiting: None, shares: Vec::new(), is_done: false, progress: Progress::default(), timer })
+        Box::new(Self {
+            memory,
+            waiting: None,
+            shares: Vec::new(),
+            is_done: false,
+            progress: Progress::default(),
+            timer,
+        })
     }
 
     /// For a message that will take so many bytes.

@@ -21,6 +21,7 @@ mod memory;
 
 mod meter;
 mod monitor;
+mod newcomers;
 mod observations;
 mod observer;
 mod outbox;

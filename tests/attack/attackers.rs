@@ -74,7 +74,7 @@ fn string(key: &str, value: &str) -> Vec<u8> {
 }
 
 /// Eight connections, each with 44 of 45 MB of an insert into a collection with a rule, and then nothing more.
-pub fn half_inserts(address: &str, over: &AtomicBool) {
+pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
     let mut bytes = beginning(&string("insert", "orders"));
     bytes.extend(vec![b'x'; 44 * MEGABYTE]);
     let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(address, bytes.clone())).collect();
@@ -89,7 +89,7 @@ pub fn half_inserts(address: &str, over: &AtomicBool) {
 
 /// 10 MB of what does not tell what the message is, then 30 bytes now and then: a login of tiny fields, an endless key, an
 /// endless collection name.
-pub fn dribbles(address: &str, over: &AtomicBool) {
+pub(crate) fn dribbles(address: &str, over: &AtomicBool) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let bytes = match NEXT.fetch_add(1, Ordering::Relaxed) % 3 {
         0 => {
@@ -113,7 +113,7 @@ pub fn dribbles(address: &str, over: &AtomicBool) {
 }
 
 /// A connection that calls itself by a megabyte, and has writes rejected, and others only tried.
-pub fn long_names(address: &str, over: &AtomicBool) {
+pub(crate) fn long_names(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let name = "n".repeat(MEGABYTE);
     let metadata = doc! { "application": { "name": name }, "driver": { "name": "x", "version": "1" } };
@@ -136,7 +136,7 @@ pub fn long_names(address: &str, over: &AtomicBool) {
 }
 
 /// 100,000 replacements that a rule rejects in a message of some ten kilobytes.
-pub fn packed_rejections(address: &str, over: &AtomicBool) {
+pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     if client.try_command("admin", doc! { "hello": 1, "compression": ["zlib"] }, SOON).is_none() {
         return;
@@ -152,7 +152,7 @@ pub fn packed_rejections(address: &str, over: &AtomicBool) {
 }
 
 /// Asks for 15 MB again and again and reads none of it.
-pub fn unread_replies(address: &str, over: &AtomicBool) {
+pub(crate) fn unread_replies(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let large = doc! { "_id": "large", "text": "t".repeat(15 * MEGABYTE) };
     let _ = client.try_command("d", doc! { "insert": "orders", "documents": [large] }, SOON);
@@ -171,14 +171,14 @@ pub fn unread_replies(address: &str, over: &AtomicBool) {
 }
 
 /// Connects and sends what is no message.
-pub fn malformed(address: &str, _: &AtomicBool) {
+pub(crate) fn malformed(address: &str, _: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let _ = client.try_send_bytes(&header(7, OP_MSG));
     let _ = client.receive_within(SOON);
 }
 
 /// Statements whose field names, values and collections are a megabyte long.
-pub fn long_words(address: &str, over: &AtomicBool) {
+pub(crate) fn long_words(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let long = "w".repeat(MEGABYTE);
     let mut unknown = Document::new();
@@ -199,4 +199,3 @@ pub fn long_words(address: &str, over: &AtomicBool) {
         }
     }
 }
-

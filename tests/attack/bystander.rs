@@ -12,21 +12,21 @@ const CONNECTIONS: usize = 4;
 /// Between two commands.
 const PAUSE: Duration = Duration::from_millis(2);
 
-pub struct Bystander {
+pub(crate) struct Bystander {
     /// Of all connections since the last look.
     times: Arc<Mutex<Vec<Duration>>>,
     gone: Arc<AtomicBool>,
 }
 
 /// What it took for some time.
-pub struct Measured {
-    pub p99: Duration,
-    pub operations: usize,
+pub(crate) struct Measured {
+    pub(crate) p99: Duration,
+    pub(crate) operations: usize,
 }
 
 impl Bystander {
     /// Connects and begins to work; `logs_in`: as `root`.
-    pub fn start(address: &str, logs_in: bool) -> Bystander {
+    pub(crate) fn start(address: &str, logs_in: bool) -> Bystander {
         let this = Bystander { times: Arc::default(), gone: Arc::default() };
         let user = if logs_in { "root:secret@" } else { "" };
         let uri = format!("mongodb://{user}{address}/?maxPoolSize=1");
@@ -41,7 +41,7 @@ impl Bystander {
     }
 
     /// Looks on for so long. The slowest of what is still under way counts as what it has taken by then.
-    pub fn measure(&self, duration: Duration) -> Measured {
+    pub(crate) fn measure(&self, duration: Duration) -> Measured {
         // Connections are made, and what others began before is over.
         thread::sleep(Duration::from_millis(500));
         self.times.lock().unwrap().clear();

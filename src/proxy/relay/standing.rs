@@ -24,6 +24,13 @@ pub(in crate::proxy) struct Standing {
     greeting: Greeting,
 }
 
+impl Standing {
+    /// Whether its client still has to log in.
+    pub(in crate::proxy) fn must_log_in(&self) -> bool {
+        self.session.must_log_in
+    }
+}
+
 impl<C, U, P> Relay<C, U, P>
 where
     C: AsyncRead + AsyncWrite + Unpin,

@@ -153,7 +153,7 @@ where
 
 fn patience() -> Patience {
     let limits = Arc::new(Limits::new(LimitSettings::default()));
-    Patience::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON)
+    Patience::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON, false)
 }
 
 /// Both far ends of a running session; a word to `shutdown` drains it.
