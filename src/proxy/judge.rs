@@ -22,7 +22,7 @@ use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, evaluation_length, read_users, users_question};
 use crate::service::Answer;
-use crate::wire::compressed::{Compressor, inner_op_code};
+use crate::wire::compressed::{Compressor, Envelope, compress, inner_op_code};
 use crate::wire::splitter::{Class, Part, Splitter};
 use crate::wire::{Header, OpCode};
 
@@ -47,7 +47,7 @@ where
 
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         self.wait_for_room(&frame).await;
-        let (frame, came) = self.opened(frame)?;
+        let (frame, came) = self.opened(frame).await?;
         self.keep(evaluation_length(&frame)).await;
         self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load();
@@ -61,7 +61,7 @@ where
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
                 self.tell(observations, &**rules, &frame, true).await?;
-                return self.conclude(step, frame, came);
+                return self.conclude(step, frame, came).await;
             }
         };
         // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
@@ -97,7 +97,7 @@ where
             };
         };
         drop(plan);
-        self.conclude(last, frame, came)
+        self.conclude(last, frame, came).await
     }
 
     /// A short message may hold a long one.
@@ -119,11 +119,15 @@ where
     }
 
     /// The last step of a message that came compressed by `came`.
-    fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
+    async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
-            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply),
-            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply),
-            Step::Reply(message) => self.to_client.push(pack(message.into(), came).into_owned()),
+            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
+            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
+            Step::Reply(message) => {
+                let length = message.len();
+                let packed = apart(length, move || pack(message.into(), came).into_owned()).await?;
+                self.to_client.push(packed);
+            }
             Step::Close(reason) => return Err(End::Judged(reason)),
             Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
         }
@@ -132,16 +136,22 @@ where
 
     /// The message out of its envelope. One that cannot be taken out is answered, and then the connection is
     /// closed: whether its sender waits for an answer is not known.
-    fn opened(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
+    async fn opened(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
         let Ok(outer) = Header::of_frame(&frame) else { return Ok((frame, None)) };
         if outer.op_code != OpCode::Compressed {
             return Ok((frame, None));
         }
-        let opened = match unpack(&frame) {
+        let length = Envelope::parse(&frame).ok().flatten().map_or(0, |envelope| envelope.header.length);
+        let unpacked = move || {
+            let unpacked = unpack(&frame).map(|(message, compressor)| (message.into_owned(), compressor));
+            (unpacked, frame)
+        };
+        let (unpacked, frame) = apart(length, unpacked).await?;
+        let opened = match unpacked {
             Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
                 Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
             }
-            Ok((message, compressor)) => Ok((message.into_owned(), compressor)),
+            Ok(opened) => Ok(opened),
             Err(error) => Err(error.to_string()),
         };
         opened.map_err(|text| {
@@ -152,10 +162,23 @@ where
         })
     }
 
-    fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) {
-        let Ok(header) = Header::of_frame(&message) else { return self.to_upstream.push(message) };
-        let message = self.converted(&header, message.into(), came, expects_reply);
-        self.to_upstream.push(message.into_owned());
+    async fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) -> Result<(), End> {
+        let Ok(header) = Header::of_frame(&message) else {
+            self.to_upstream.push(message);
+            return Ok(());
+        };
+        let method = self.method_for_upstream(&header, &message, came);
+        let length = method.map_or(0, |_| message.len());
+        let packed = apart(length, move || match method.and_then(|method| compress(&message, method)) {
+            Some(packed) => (packed, method),
+            None => (message, None),
+        });
+        let (message, goes) = packed.await?;
+        if expects_reply {
+            self.owe_reply(&header, came, goes);
+        }
+        self.to_upstream.push(message);
+        Ok(())
     }
 
     /// Counts and logs what rules said. For anything but routine the log is to name who was told: that is asked of the
@@ -254,6 +277,18 @@ where
         self.door.meter.looked_up(kind, waited, &found);
         Ok(found)
     }
+}
+
+/// Bytes that are compressed or decompressed beside the connections of this thread, lest they wait for it: more than some
+/// hundred microseconds' work.
+const APART: usize = 128 * 1024;
+
+/// Does what takes time in proportion to `length`; on another thread, if that is much.
+async fn apart<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
+    if length <= APART {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await.map_err(|error| End::Judged(format!("a thread has failed: {error}")))
 }
 
 fn now() -> Now {

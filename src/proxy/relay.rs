@@ -32,7 +32,7 @@ use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
 use crate::engine::{Session, has_logged_in};
-use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
+use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
 
@@ -406,29 +406,30 @@ where
     fn forward_converted(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
-        let expects_reply = !more_to_come(&header, &frame);
-        let message = self.converted(&header, frame, came, expects_reply);
-        self.send_upstream(cx, &message)?;
+        let method = self.method_for_upstream(&header, &frame, came);
+        let packed = method.and_then(|method| compress(&frame, method));
+        if !more_to_come(&header, &frame) {
+            self.owe_reply(&header, came, method.filter(|_| packed.is_some()));
+        }
+        self.send_upstream(cx, packed.as_deref().unwrap_or(&frame))?;
         Ok(true)
     }
 
-    /// A plain message in the form it goes upstream in, for a client that sent it compressed by `came`. Its
-    /// reply is owed from now on, if there will be one.
-    pub(super) fn converted<'f>(
-        &mut self,
+    /// How a plain message is compressed on its way upstream, whose client sent it compressed by `came`.
+    pub(super) fn method_for_upstream(
+        &self,
         header: &Header,
-        frame: Cow<'f, [u8]>,
+        frame: &[u8],
         came: Option<Compressor>,
-        expects_reply: bool,
-    ) -> Cow<'f, [u8]> {
-        let method = self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_packed(header, &frame));
-        let packed = method.and_then(|method| compress(&frame, method));
-        let goes = method.map(|method| method.compressor).filter(|_| packed.is_some());
-        if expects_reply {
-            let treatment = if goes == came { Treatment::Forward } else { Treatment::Convert(came) };
-            self.owed.push(header.request_id, treatment);
-        }
-        packed.map_or(frame, Cow::Owned)
+    ) -> Option<Method> {
+        self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_packed(header, frame))
+    }
+
+    /// A reply is owed from now on, to a message that came compressed by `came` and goes upstream by `goes`.
+    pub(super) fn owe_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
+        let same = goes.map(|method| method.compressor) == came;
+        let treatment = if same { Treatment::Forward } else { Treatment::Convert(came) };
+        self.owed.push(header.request_id, treatment);
     }
 
     fn send_upstream(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
