@@ -223,24 +223,45 @@ fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modificat
     })))
 }
 
-/// The update without the `$inc` that counts its version up.
-pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path) -> Option<Operation<'a>> {
+/// The update without the `$inc` that counts its version up, for documents whose version cannot be incremented. `null`
+/// becomes 1, as if the version were missing: `$max` takes the larger value, null comes before all numbers, and what is no
+/// number comes after them and stays.
+pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path, code: i32) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
+    let version = guard.as_str();
+    let has_room = code != code::PATH_NOT_VIABLE;
+    let begin = |w: &mut Writer<'_>| w.int32(version, 1);
+    let mut has_max = false;
     let operators = CowDocument::build(|w| {
         for operator in operators.as_document().elements() {
-            match operator.value.as_document().filter(|_| operator.key == b"$inc") {
-                Some(fields) => {
-                    let kept = || fields.elements().filter(|field| field.key != guard.as_str().as_bytes());
+            match (operator.key, operator.value.as_document()) {
+                (b"$inc", Some(fields)) => {
+                    let kept = || fields.elements().filter(|field| field.key != version.as_bytes());
                     if kept().next().is_some() {
                         w.nested("$inc", |w| kept().for_each(|field| w.element(field)));
                     }
                 }
-                None => w.element(operator),
+                (b"$max", Some(fields)) if has_room => {
+                    has_max = true;
+                    w.nested("$max", |w| {
+                        w.elements(fields);
+                        begin(w);
+                    });
+                }
+                _ => w.element(operator),
             }
         }
+        if has_room && !has_max {
+            w.nested("$max", begin);
+        }
     });
-    let modification = Modification::Operators(operators);
-    Some(Operation::Update(Update { modification, ..update.clone() }))
+    let mut update = Update { modification: Modification::Operators(operators), ..update.clone() };
+    if has_room {
+        update.conditions.push(CowDocument::build(|w| {
+            w.nested(version, |w| w.nested("$not", |w| w.string("$type", "number")));
+        }));
+    }
+    Some(Operation::Update(update))
 }
 
 /// A last stage that counts the version up, if it is a number or missing.
@@ -310,15 +331,6 @@ pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) 
 
 fn sent_version(version: Value<'_>) -> String {
     if version.kind == Kind::Null { "none".to_owned() } else { text(version) }
-}
-
-/// A save of what was read before, whose document is not there any more.
-pub(super) fn deleted(guard: &Path) -> Rejection {
-    Rejection {
-        code: code::WRITE_CONFLICT,
-        reason: format!("the document was deleted since it was read with its '{guard}'"),
-        hint: format!("Leave '{guard}' out to insert it as a new document."),
-    }
 }
 
 fn same(one: Value<'_>, other: Value<'_>) -> bool {
