@@ -142,6 +142,14 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
+/// Notes in `session` which kind of server has replied to a hello.
+pub fn note_reply(frame: &[u8], session: &mut Session) {
+    let message = Message::parse(frame).map(|message| message.body).ok();
+    let body = message.or_else(|| reply_document(frame).ok()).and_then(|body| Document::parse(body).ok());
+    let router = body.and_then(|body| body.get("msg")).and_then(Value::as_str) == Some("isdbgrid");
+    session.own.routed = router;
+}
+
 /// Makes a reply to a hello show `face` and the compressors that are agreed; `None` when it does. A member that has no
 /// address is hidden: drivers would leave the proxy for it.
 ///

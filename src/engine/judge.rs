@@ -323,7 +323,8 @@ impl<'r, 'a> Judged<'r, 'a> {
             _ => None,
         });
         let is_other_type = own.unwrap_or_default();
-        if is_other_type || !effect::pins_agree(filter) {
+        // Where those of `_id` meet, a replacement fails, too.
+        if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
             self.statement = self.statement.pinned_by_id(pinned.filter(|_| !is_other_type));
         }
     }

@@ -30,7 +30,7 @@ use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
 use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
-use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
+use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
@@ -406,6 +406,7 @@ where
                 Part::Release(held) => self.send_client(cx, &held)?,
                 Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
+                    note_reply(&frame, &mut self.session);
                     let face = self.door.face(self.local);
                     let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;

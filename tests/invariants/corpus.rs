@@ -475,6 +475,30 @@ fn versions() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.n() == 0 && seen.nothing_stored(),
         },
         Entry {
+            name: "versions: an upsert sets the document around the version on insert",
+            rules: &["replacement: { unguarded: guard, guard: a.n }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "x": 1 }, "$setOnInsert": { "a": { "m": 1 } } })],
+            must: "it is inserted, with the version beside what is in the document",
+            holds: |seen| at(&seen.one(), "a.m") == Some(&Bson::Int32(1)) && at(&seen.one(), "a.n") == Some(&Bson::Int32(1)),
+        },
+        Entry {
+            name: "versions: an upsert sets something else than a document around the version on insert",
+            rules: &["replacement: { unguarded: guard, guard: a.n }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "x": 1 }, "$setOnInsert": { "a": 5 } })],
+            must: "it is rejected, and not inserted without it",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "sequence: a replacing upsert whose filter has two values of _id",
+            rules: &[SEQUENCE_UPSERT],
+            stored: vec![],
+            steps: vec![upsert(doc! { "$and": [{ "_id": 5 }, { "_id": 1 }] }, doc! { "x": 1 })],
+            must: "the server's error 54",
+            holds: |seen| seen.code() == 54 && seen.nothing_stored(),
+        },
+        Entry {
             name: "versions: a pipeline of constants, as an ORM saves",
             rules: &[CHECK],
             stored: vec![doc! { "_id": 1, "x": 0, "version": 1 }],
@@ -1015,6 +1039,16 @@ fn timestamps() -> Vec<Entry> {
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "_id": 1.0, "at": date(PAST) })],
             must: "it is inserted, as by mongod",
             holds: |seen| seen.code() == 0 && is(seen, "_id", 1.0),
+        },
+        Entry {
+            name: "timestamps: operators beside a store that is a number",
+            rules: &["timestamps: { source: at, fields: [a.n, b] }"],
+            stored: vec![doc! { "_id": 1, "last_modified": 1 }],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! {
+                "$set": { "a.n": 1, "at": date(PAST) }, "$setOnInsert": { "x": 1 }, "$push": { "l": 1 },
+            })],
+            must: "it is done, with stamps",
+            holds: |seen| at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a.n") == Some(date(PAST)),
         },
         Entry {
             name: "timestamps: per document, an empty timestamp in a replacement",

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Conflict, NONE, Replacement, Unguarded, next_version};
+use super::{Conflict, NONE, Replacement, Unguarded, blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
 use crate::document::{
     CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers, edit,
@@ -165,7 +165,10 @@ fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
 pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
-        Modification::Operators(operators) => with_increment(operators.as_document(), guard),
+        Modification::Operators(operators) => match with_increment(operators.as_document(), guard) {
+            Ok(counted) => counted,
+            Err(rejection) => return Verdict::Reject(rejection),
+        },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), guard) => {
                 with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), guard)
@@ -194,24 +197,29 @@ fn is_counted(operators: Document<'_>, guard: &Path) -> bool {
     written.peek().is_some() && !written.any(|(_, path, _)| guard.overlaps(path))
 }
 
-/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert.
-fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modification<'a>> {
+/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert; a document
+/// around it is set field by field, since the server takes no path that two operators write.
+fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, guard) {
-        return None;
+        return Ok(None);
+    }
+    let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    let mut inserted = Vec::new();
+    for field in on_insert.elements() {
+        beside(guard, field.key, field.value, &mut inserted)?;
     }
     let version = guard.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
-    Some(Modification::Operators(CowDocument::build(|w| {
+    Ok(Some(Modification::Operators(CowDocument::build(|w| {
         for operator in operators.elements() {
             match (operator.key, operator.value.as_document()) {
                 (b"$inc", Some(fields)) => w.nested("$inc", |w| {
                     w.elements(fields);
                     w.int32(version, 1);
                 }),
-                (b"$setOnInsert", Some(fields)) => {
-                    let kept = || fields.elements().filter(|field| !guard.overlaps(field.key));
-                    if kept().next().is_some() {
-                        w.nested("$setOnInsert", |w| kept().for_each(|field| w.element(field)));
+                (b"$setOnInsert", Some(_)) => {
+                    if !inserted.is_empty() {
+                        w.nested("$setOnInsert", |w| inserted.iter().for_each(|(path, value)| w.value(path, *value)));
                     }
                 }
                 _ => w.element(operator),
@@ -220,7 +228,31 @@ fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modificat
         if !has_inc {
             w.nested("$inc", |w| w.int32(version, 1));
         }
-    })))
+    }))))
+}
+
+/// What is set at `path`, without the version: the fields of a document around it one by one.
+fn beside<'v>(
+    guard: &Path,
+    path: &[u8],
+    value: Value<'v>,
+    fields: &mut Vec<(Vec<u8>, Value<'v>)>,
+) -> Result<(), Rejection> {
+    if !guard.overlaps(path) {
+        fields.push((path.to_vec(), value));
+        return Ok(());
+    }
+    if !guard.is_below(path) {
+        return Ok(());
+    }
+    let around = value.as_document().ok_or_else(|| blocked(guard, value.kind))?;
+    for field in around.elements() {
+        if cannot_be_set(&field) {
+            return Err(blocked(guard, value.kind));
+        }
+        beside(guard, &[path, b".", field.key].concat(), field.value, fields)?;
+    }
+    Ok(())
 }
 
 /// The update without the `$inc` that counts its version up, for documents whose version cannot be incremented. `null`
