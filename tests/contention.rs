@@ -350,7 +350,7 @@ rules:
         (doc! { "$set": { "p": [both(), {}] } }, false),
         (doc! { "$set": { "p": [both(), { "a": 1 }] } }, true),
         (doc! { "$set": { "p": {} } }, false),
-        (doc! { "$set": { "p.a": 2 }, "$unset": { "p.b": 1 } }, false),
+        (doc! { "$set": { "p.a": 2 }, "$unset": { "p.b": 1 } }, true),
         (doc! { "$unset": { "p.a": 1, "p.b": 1 } }, false),
         (doc! { "$unset": { "p": 1 } }, false),
         (doc! { "$unset": { "p.a": 1 } }, true),

@@ -32,6 +32,9 @@ rules:
   - name: numbers
     namespace: "*.numbered"
     sequence: { field: no, counter: no }
+  - name: jobs
+    namespace: "*.jobs"
+    queue: { lease: 5m }
   - name: raced
     namespace: "*.raced"
     sequence: { field: no, strategy: optimistic, on_upsert: true }
@@ -278,6 +281,27 @@ fn a_find_and_modify_is_applied_once() {
     for reply in session.retryable(save, 2) {
         assert_eq!((ok(&reply), reply.get_i32("code").unwrap()), (false, CONFLICT));
         assert!(!reply.contains_key("errorLabels"), "{reply}");
+    }
+}
+
+/// The driver sends the first save of a job again when its reply was lost.
+#[test]
+fn a_job_that_was_saved_first_is_saved_once() {
+    let save = doc! { "q": { "_id": 1 }, "u": { "_id": 1, "work": "mail" }, "upsert": true };
+    for more in [vec![], vec![doc! { "q": { "_id": 2, "locked": false }, "u": { "$set": { "x": 1 } } }]] {
+        let mut session = Session::new();
+        let updates: Vec<Document> = std::iter::once(save.clone()).chain(more).collect();
+        for reply in session.retryable(doc! { "update": "jobs", "updates": updates }, 3) {
+            assert_eq!((counts(&reply), write_errors(&reply)), ((1, 0), vec![]), "{reply}");
+        }
+        assert_eq!(session.stored("jobs").len(), 1);
+        let again = session.retryable(doc! { "update": "jobs", "updates": [&save] }, 1);
+        assert_eq!(write_errors(&again[0]), [(0, REJECTED)], "a save of its own");
+    }
+    let mut session = Session::new();
+    let save = doc! { "findAndModify": "jobs", "query": { "_id": 1 }, "update": { "work": "mail" }, "upsert": true };
+    for reply in session.retryable(save, 3) {
+        assert_eq!(reply.get_document("lastErrorObject").unwrap().get_i32("upserted").unwrap(), 1, "{reply}");
     }
 }
 

@@ -34,6 +34,8 @@ pub struct OwnTransaction {
     pub number: i64,
     /// Its first command has been sent.
     pub begun: bool,
+    /// It goes to a mongos.
+    pub routed: bool,
 }
 
 impl OwnTransaction {
@@ -44,7 +46,11 @@ impl OwnTransaction {
         w.boolean("autocommit", false);
         if !self.begun {
             w.boolean("startTransaction", true);
-            w.nested("readConcern", |w| w.string("level", "snapshot"));
+            // On a member, `snapshot` begins before the oldest write that is under way, and may lack one that was
+            // acknowledged since (`TransactionParticipant::_setReadSnapshot`; seen on 6.0); `local` is a snapshot, too. A
+            // mongos chooses one time for all shards only for `snapshot`.
+            let level = if self.routed { "snapshot" } else { "local" };
+            w.nested("readConcern", |w| w.string("level", level));
         }
     }
 }

@@ -20,7 +20,7 @@ pub use name::{CommandName, command_names};
 pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply, shorten};
 pub use statement::{
-    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update, matches_nothing,
+    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update,
 };
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};

@@ -110,7 +110,7 @@ impl<'a> Update<'a> {
 
 /// A condition that no stored document fulfils. It is no equality, so that an upsert inserts the same; and no constant,
 /// lest the server drop the filter's equalities together with it.
-pub fn matches_nothing<'a>() -> CowDocument<'a> {
+fn matches_nothing<'a>() -> CowDocument<'a> {
     CowDocument::build(|w| w.nested("_id", |w| w.boolean("$exists", false)))
 }
 
@@ -215,6 +215,21 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// The same statement with a filter that matches the same documents, and of which an upsert takes only this `_id`: what
+    /// a replacement takes of its filter.
+    pub fn pinned_by_id(&self, id: Option<Value<'_>>) -> Self {
+        let Operation::Update(update) = &self.operation else { return self.clone() };
+        let filter = CowDocument::build(|w| {
+            id.into_iter().for_each(|id| w.value("_id", id));
+            // Of two branches neither says what all matched documents hold.
+            w.array("$or", |a| {
+                a.value(Value::document(update.filter.as_document()));
+                a.value(Value::document(matches_nothing().as_document()));
+            });
+        });
+        self.with(Operation::Update(Update { filter, ..update.clone() }))
+    }
+
     /// The same statement, which then inserts nothing.
     pub fn without_upsert(&self) -> Self {
         match &self.operation {
@@ -226,6 +241,12 @@ impl<'a> Statement<'a> {
     /// Whether the client sent it as an upsert, whatever rules made of it.
     pub fn came_as_upsert(&self) -> bool {
         self.source_upserts
+    }
+
+    /// Whether the client sent a document without operators to update by, whatever rules made of it.
+    pub fn came_as_replacement(&self) -> bool {
+        let update = self.option(self.form.names().update).and_then(Value::as_document);
+        update.is_some_and(|update| !update.first().is_some_and(|first| first.key.starts_with(b"$")))
     }
 
     pub fn is_upsert(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::document::{Document, Kind, Lookup, Path, Value};
 
 pub use image::{Held, Inserted};
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
-pub use pins::{equality, pinned_roots, pins_agree};
+pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree};
 
 /// What a statement makes of one field of a document that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,7 +40,16 @@ pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
 /// Whether the server can make a document of the filter's equalities: it refuses two on one path, or one inside another
 /// (54, NotSingleValueField; seen on 6.0 also where both are the same).
 pub fn pins_agree(filter: Document<'_>) -> bool {
-    let pins = pins(filter);
+    agree(&pins(filter))
+}
+
+/// The same for what the filter says of `_id` alone: an upsert by replacement takes nothing else of it.
+pub fn id_pins_agree(filter: Document<'_>) -> bool {
+    let pins = pins(filter).into_iter().filter(|pin| pin.path == b"_id" || pin.path.starts_with(b"_id."));
+    agree(&pins.collect::<Pins<'_>>())
+}
+
+fn agree(pins: &[Pin<'_>]) -> bool {
     let meets = |one: &[u8], other: &[u8]| {
         other.strip_prefix(one).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
     };

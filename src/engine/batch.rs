@@ -250,18 +250,22 @@ impl<'f> BatchJob<'f> {
             if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
             }
-            let stage = match self.is_conditional_upsert(index) {
-                // The server may have recorded it: a driver sends a write again when its reply was lost.
-                true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
-                _ if self.is_only_new(index) => Stage::Look,
-                _ => Stage::Whole,
-            };
-            runs.push_back(Run { stage, ..Run::of(vec![index]) });
+            runs.push_back(self.run_alone(index));
         }
         if !together.is_empty() {
             runs.push_back(Run::of(together));
         }
         runs
+    }
+
+    fn run_alone(&self, index: usize) -> Run {
+        let stage = match self.is_conditional_upsert(index) {
+            // The server may have recorded it: a driver sends a write again when its reply was lost.
+            true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
+            _ if self.is_only_new(index) => Stage::Look,
+            _ => Stage::Whole,
+        };
+        Run { stage, ..Run::of(vec![index]) }
     }
 
     /// Its match count matters, or it may have to be repeated and its command cannot be cut anywhere else.
@@ -402,8 +406,8 @@ impl<'f> BatchJob<'f> {
 
     fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
-        if error.is_some_and(|error| self.uncount(0, error)) {
-            self.go_on(run);
+        if error.is_some_and(|error| self.uncount(0, error, &run)) {
+            self.go_on(Run { attempts: run.attempts + 1, ..self.run_alone(0) });
             return Flow::Continue(());
         }
         if let Some(error) = error

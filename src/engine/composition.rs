@@ -8,7 +8,7 @@ use super::rehearsal::{Outcome, Rehearsal, rehearse};
 use super::{Now, Session};
 use crate::document::CowDocument;
 use crate::patterns::{Rule, RuleSet};
-use crate::rules::{Code, Diagnostic};
+use crate::rules::{Code, Diagnostic, Mode};
 
 /// A warning for each pair, at the rule whose promise would be broken.
 pub fn impossible(rules: &RuleSet) -> Vec<Diagnostic> {
@@ -19,8 +19,11 @@ pub fn impossible(rules: &RuleSet) -> Vec<Diagnostic> {
         // Any collection that the name matches will do.
         let example = name.replace('*', "x");
         let Some((database, collection)) = example.split_once('.') else { continue };
-        if rules.rules_for(database, collection).is_none_or(|found| found.ids().len() < 2) {
-            continue;
+        let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };
+        for (broken, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter())) {
+            if known.insert((broken.id, other.id)) {
+                warnings.push(undoing(broken, other, how));
+            }
         }
         let probe = insert(database, collection);
         let Some((broken, other)) = clash(rules, &probe) else { continue };
@@ -29,6 +32,25 @@ pub fn impossible(rules: &RuleSet) -> Vec<Diagnostic> {
         }
     }
     warnings
+}
+
+/// The rules that break a rule's promise whatever is sent, each with how.
+fn undone<'r>(
+    rule: &'r Rule,
+    others: impl Iterator<Item = &'r Rule>,
+) -> impl Iterator<Item = (&'r Rule, &'r Rule, &'static str)> {
+    let enforced = |rule: &Rule| rule.mode == Mode::Enforce;
+    others
+        .filter(move |other| enforced(rule) && enforced(other))
+        .filter_map(move |other| Some((rule, other, rule.pattern.undone_by(&other.pattern)?)))
+}
+
+fn undoing(broken: &Rule, other: &Rule, how: &str) -> Diagnostic {
+    let (one, two) = (&broken.name, &other.name);
+    let message = format!("`{}` does not hold beside `{}`: {how}", one.value, two.value);
+    Diagnostic::warning(Code::Incompatible, one.span, message)
+        .label(two.span, format!("`{}` has a stamp for each field", two.value))
+        .help("give the document one stamp (`per: document`), or list no field of both rules")
 }
 
 /// An insert that says nothing.
@@ -91,5 +113,16 @@ mod tests {
         assert!(found(&["bounds: { field: try, min: 0 }", QUEUE]).is_empty());
         assert!(found(&["timestamps: { source: at }", QUEUE]).is_empty(), "it is rejected by itself");
         assert!(found(&[QUEUE]).is_empty());
+    }
+
+    #[test]
+    fn a_stamp_for_each_field_splits_fields_that_change_together() {
+        const TOGETHER: &str = "together: [a, b.c]";
+        const HOW: &str = "`rule-0` does not hold beside `rule-1`: a write that is late for one of the fields still changes the others";
+        assert_eq!(found(&[TOGETHER, "timestamps: { source: at }"]), [HOW]);
+        assert_eq!(found(&[TOGETHER, "timestamps: { source: at, fields: [b] }"]), [HOW]);
+        assert!(found(&[TOGETHER, "timestamps: { source: at, per: document }"]).is_empty());
+        assert!(found(&[TOGETHER, "timestamps: { source: at, fields: [d] }"]).is_empty());
+        assert!(found(&[TOGETHER, "mode: shadow, timestamps: { source: at }"]).is_empty());
     }
 }

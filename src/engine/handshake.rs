@@ -154,16 +154,15 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
-/// Takes the application's name that a hello claimed for its own, if the server's reply in `frame` accepts the hello.
+/// Notes in `session` which kind of server has replied to a hello, and takes the application's name that the hello claimed
+/// for its own, if the reply accepts it.
 pub fn note_reply(frame: &[u8], session: &mut Session) {
-    if !std::mem::take(&mut session.app_name_is_claimed) {
-        return;
-    }
-    let reply = match Header::of_frame(frame).map(|header| header.op_code) {
-        Ok(OpCode::Msg) => Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok()),
-        _ => reply_document(frame).ok().and_then(|body| Document::parse(body).ok()),
-    };
-    if reply.and_then(|reply| reply.get("ok")).and_then(Value::as_flag) != Some(true) {
+    let message = Message::parse(frame).map(|message| message.body).ok();
+    let body = message.or_else(|| reply_document(frame).ok()).and_then(|body| Document::parse(body).ok());
+    let field = |name: &str| body.and_then(|body| body.get(name));
+    session.own.routed = field("msg").and_then(Value::as_str) == Some("isdbgrid");
+    let accepted = field("ok").and_then(Value::as_flag) == Some(true);
+    if std::mem::take(&mut session.app_name_is_claimed) && !accepted {
         session.app_name = None;
     }
 }

@@ -1,13 +1,16 @@
 //! Statements before their rules: each goes through the rules of its namespace in the order of their phases,
 //! each rule seeing what the one before made of it.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::observation::{Observations, Said};
 use super::{Now, Session};
-use crate::command::{Batch, Namespace, Statement, code};
+use crate::command::{Batch, Modification, Namespace, Operation, Statement, code};
+use crate::document::{Path, compare_numbers};
+use crate::effect::{self, Change};
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
@@ -27,6 +30,8 @@ pub(super) struct Judged<'r, 'a> {
     pub(super) explained_by: Option<&'r Rule>,
     /// The rule whose counting is left out where the server cannot increment what is stored.
     pub(super) counted_by: Option<&'r Rule>,
+    /// The rule whose counting was left out, and the operation that counts.
+    pub(super) uncounted: Option<(&'r Rule, Operation<'a>)>,
     /// Set when it is rejected if its filter matches a document.
     pub(super) only_new: Option<Refused<'r>>,
     /// With `only_new`: a later rule rejects it, whatever its filter matches.
@@ -122,6 +127,7 @@ const TURN_BYTES: usize = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Judging<'r, 'a> {
     benches: SmallVec<[Bench<'r>; 1]>,
+    versions: SmallVec<[Versions<'r>; 1]>,
     rest: std::vec::IntoIter<Statement<'a>>,
     judged: Vec<Judged<'r, 'a>>,
     /// Nothing behind the first rejection is carried out, so it is not judged.
@@ -133,7 +139,8 @@ impl<'r, 'a> Judging<'r, 'a> {
     pub(super) fn new(batch: &mut Batch<'a>, benches: SmallVec<[Bench<'r>; 1]>, stops_on_rejection: bool) -> Self {
         let statements = std::mem::take(&mut batch.statements);
         let judged = Vec::with_capacity(statements.len());
-        Self { benches, rest: statements.into_iter(), judged, stops_on_rejection }
+        let versions = benches.iter().map(versions).collect();
+        Self { benches, versions, rest: statements.into_iter(), judged, stops_on_rejection }
     }
 
     /// Judges the next statements of `batch`; false when there are more.
@@ -143,9 +150,13 @@ impl<'r, 'a> Judging<'r, 'a> {
         for statement in self.rest.by_ref().take(TURN) {
             bytes += statement.source_length();
             let bench = self.benches.get(statement.namespace).unwrap_or(&none);
-            let namespace = batch.namespace(&statement);
-            let (now, comment, variables) = (now.milliseconds, batch.comment, batch.variables);
-            let context = Context { now, comment, variables, namespace };
+            let context = Context {
+                now: now.milliseconds,
+                comment: batch.comment,
+                variables: batch.variables,
+                namespace: batch.namespace(&statement),
+                versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
+            };
             let judged = judge_statement(statement, bench, &context, observations);
             let last = judged.refused.is_some() && self.stops_on_rejection;
             self.judged.push(judged);
@@ -165,6 +176,14 @@ impl<'r, 'a> Judging<'r, 'a> {
     }
 }
 
+/// The fields by which clients' filters check that a stored document is as it was read.
+type Versions<'r> = SmallVec<[&'r Path; 1]>;
+
+fn versions<'r>(bench: &Bench<'r>) -> Versions<'r> {
+    let enforced = bench.iter().filter(|(_, stance)| *stance == Stance::Enforce);
+    enforced.filter_map(|(rule, _)| rule.pattern.version()).collect()
+}
+
 fn judge_statement<'r, 'a>(
     statement: Statement<'a>,
     bench: &Bench<'r>,
@@ -178,6 +197,7 @@ fn judge_statement<'r, 'a>(
         unmatched: SmallVec::new(),
         explained_by: None,
         counted_by: None,
+        uncounted: None,
         only_new: None,
         otherwise: None,
         sequences: SmallVec::new(),
@@ -197,6 +217,7 @@ fn judge_statement<'r, 'a>(
         }
     }
     judged.complete(bench, context, observations);
+    judged.insert_as_replacement();
     // A procedure sends what it was made for.
     if let (Some(original), None, true) = (original, judged.changed_by, judged.procedures.is_empty()) {
         judged.statement = original;
@@ -263,7 +284,8 @@ impl<'r, 'a> Judged<'r, 'a> {
                 self.counted_by = Some(rule);
             }
             Verdict::OnlyNew(operation, rejection) => {
-                self.statement = self.statement.with(operation);
+                // The condition also has the server asked by number what it has recorded of an earlier sending.
+                self.statement = self.statement.with(operation).insert_only();
                 self.changed_by = Some(rule);
                 self.only_new = Some(Refused { rule, rejection });
             }
@@ -315,6 +337,27 @@ impl<'r, 'a> Judged<'r, 'a> {
         if self.refused.is_none() && !self.sequences.is_empty() {
             let enforced = bench.iter().filter(|(_, stance)| *stance == Stance::Enforce).map(|(rule, _)| *rule);
             self.promises = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+        }
+    }
+
+    /// What rules made operators or a pipeline of still inserts what the client's replacement would: nothing of the filter
+    /// but `_id`. Of other updates the server reads the filter's equalities, and fails where two of them meet.
+    fn insert_as_replacement(&mut self) {
+        let Operation::Update(update) = &self.statement.operation else { return };
+        let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.sequences.is_empty();
+        if is_kept || !update.upsert || !self.statement.came_as_replacement() {
+            return;
+        }
+        let filter = update.filter.as_document();
+        let pinned = effect::equality(filter, "_id");
+        let own = Path::parse("_id").and_then(|id| match effect::change(&self.statement.operation, &id) {
+            Change::Set(own) => pinned.map(|pinned| own != pinned && compare_numbers(own, pinned).is_some_and(Ordering::is_eq)),
+            _ => None,
+        });
+        let is_other_type = own.unwrap_or_default();
+        // Where those of `_id` meet, a replacement fails, too.
+        if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
+            self.statement = self.statement.pinned_by_id(pinned.filter(|_| !is_other_type));
         }
     }
 

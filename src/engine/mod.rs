@@ -81,6 +81,9 @@ pub struct OwnSession {
     pub id: [u8; 16],
     /// The last transaction number that was used.
     pub last_number: i64,
+    /// The server is a mongos, as far as its hello has told.
+    #[serde(default)]
+    pub routed: bool,
 }
 
 /// Wall clock, handed in.

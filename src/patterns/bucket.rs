@@ -16,7 +16,7 @@ use super::{
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{Held, Inserted, Touch, inserted, pinned_roots, pins_agree, touch, touched};
+use crate::effect::{Held, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
 use crate::rules::{Code, MapReader};
 
 /// Settings of the pattern.
@@ -52,11 +52,11 @@ impl Judge for Bucket {
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
+        self.verdict_on(&statement.operation, context.now, context.versions).unwrap_or_else(Verdict::Reject)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        match self.verdict_on(&statement.operation, 0)? {
+        match self.verdict_on(&statement.operation, 0, &[])? {
             Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 format!("'{}' and '{}' could come apart", self.array, self.count),
@@ -129,7 +129,12 @@ impl Bucket {
     }
 
     /// The verdict; `Forward` for what it has rewritten itself.
-    fn verdict_on<'a>(&self, operation: &Operation<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+    fn verdict_on<'a>(
+        &self,
+        operation: &Operation<'a>,
+        now: i64,
+        versions: &[&Path],
+    ) -> Result<Verdict<'a>, Rejection> {
         match operation {
             Operation::Delete(_) => Ok(Verdict::Forward),
             Operation::Insert(insert) => {
@@ -145,7 +150,9 @@ impl Bucket {
                         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
                     }))
                 }
-                Modification::Operators(operators) => self.update(operation, update, operators.as_document(), now),
+                Modification::Operators(operators) => {
+                    self.update(operation, update, operators.as_document(), now, versions)
+                }
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },
         }
@@ -189,6 +196,7 @@ impl Bucket {
         update: &Update<'a>,
         operators: Document<'_>,
         now: i64,
+        versions: &[&Path],
     ) -> Result<Verdict<'a>, Rejection> {
         let mut pushed = None;
         let mut counts = false;
@@ -213,7 +221,7 @@ impl Bucket {
         }
         match pushed {
             Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
-            Some(pushed) => self.push(update, operators, pushed, now),
+            Some(pushed) => self.push(update, operators, pushed, now, versions),
             None if counts => Err(Rejection::new(
                 format!("it changes '{}' without adding anything", self.count),
                 "Leave the count to docward.",
@@ -269,6 +277,7 @@ impl Bucket {
         operators: Document<'_>,
         pushed: i64,
         now: i64,
+        versions: &[&Path],
     ) -> Result<Verdict<'a>, Rejection> {
         if pushed > self.limit {
             return Err(self.too_many(pushed));
@@ -289,6 +298,10 @@ impl Bucket {
             ));
         }
         let counted = self.counted(operators, pushed);
+        let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
+        if !update.upsert && (self.has_room_condition(update, pushed) || checks_version()) {
+            return Ok(self.push_to_stored(update, counted, pushed));
+        }
         let opening = with_operators(update, counted.clone(), true);
         let image =
             inserted(&opening).filter(|_| pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators));
@@ -344,17 +357,25 @@ impl Bucket {
     /// A push that goes to a stored bucket with room, because none can be opened of its filter, and that the client did not
     /// ask for an upsert.
     fn push_to_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
-        let room = CowDocument::build(|w| self.write_room(w, pushed));
-        let is_room = |known: &CowDocument<'_>| known.as_document().as_bytes() == room.as_document().as_bytes();
-        let is_conditional = update.conditions.iter().any(is_room);
+        let is_conditional = self.has_room_condition(update, pushed);
         if is_conditional && is_unchanged(update, &operators) {
             return Verdict::Forward;
         }
         let mut operation = with_operators(update, operators, false);
         if let (Operation::Update(update), false) = (&mut operation, is_conditional) {
-            update.conditions.push(room);
+            update.conditions.push(self.room(pushed));
         }
         Verdict::Rewrite(Rewrite { operation, checks_match: true })
+    }
+
+    /// The condition of a push that opens no bucket.
+    fn room<'a>(&self, pushed: i64) -> CowDocument<'a> {
+        CowDocument::build(|w| self.write_room(w, pushed))
+    }
+
+    fn has_room_condition(&self, update: &Update<'_>, pushed: i64) -> bool {
+        let room = self.room(pushed);
+        update.conditions.iter().any(|known| known.as_document().as_bytes() == room.as_document().as_bytes())
     }
 
     fn write_room(&self, w: &mut Writer<'_>, pushed: i64) {

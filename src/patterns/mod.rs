@@ -10,6 +10,7 @@ pub mod copies;
 mod defaults;
 mod deny;
 pub(crate) mod filter;
+mod literal;
 mod number;
 pub mod procedure;
 mod queue;
@@ -161,6 +162,8 @@ pub struct Context<'c> {
     pub variables: Option<Value<'c>>,
     /// Where the statement writes; a rule may judge several namespaces.
     pub namespace: Namespace<'c>,
+    /// The [`version`](Judge::version) of each rule of that namespace that has one.
+    pub versions: &'c [&'c Path],
 }
 
 /// A command on a guarded collection, for rules about reads and about options.
@@ -321,9 +324,10 @@ pub trait Judge {
         Verdict::Forward
     }
 
-    /// The statement without what [`Verdict::Counted`] added.
-    fn uncounted<'a>(&self, statement: &Statement<'a>) -> Option<Operation<'a>> {
-        let _ = statement;
+    /// The statement without what [`Verdict::Counted`] added, after the server failed that with this code. It must match no
+    /// document of which that could be done.
+    fn uncounted<'a>(&self, statement: &Statement<'a>, code: i32) -> Option<Operation<'a>> {
+        let _ = (statement, code);
         None
     }
 
@@ -339,6 +343,18 @@ pub trait Judge {
     /// The fields of a stored document that [`unmatched`](Self::unmatched) looks at.
     fn checked_fields(&self) -> Vec<&str> {
         Vec::new()
+    }
+
+    /// The field by which a client's filter checks that a stored document is still as it was read. A statement with such
+    /// a check is about that document, so no rule makes an upsert of it.
+    fn version(&self) -> Option<&Path> {
+        None
+    }
+
+    /// How a promise of this rule breaks, whatever is sent, where the other rule is enforced beside it; as half a sentence.
+    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+        let _ = other;
+        None
     }
 
     /// The statement with its conditions matched nothing, while the client's filter matches `stored`; or nothing either.

@@ -17,11 +17,10 @@
 mod versions;
 
 use super::filter::remade;
+use super::literal::is_empty_timestamp;
 use super::{Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
-use crate::command::{
-    Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update, matches_nothing,
-};
-use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{equality, pinned_roots};
 use crate::rules::{Code, Laxity, MapReader};
 
@@ -119,9 +118,13 @@ impl Judge for Replacement {
         }
     }
 
-    fn uncounted<'a>(&self, statement: &Statement<'a>) -> Option<Operation<'a>> {
+    fn uncounted<'a>(&self, statement: &Statement<'a>, code: i32) -> Option<Operation<'a>> {
         let Operation::Update(update) = &statement.operation else { return None };
-        versions::uncounted(update, self.guard.as_ref()?)
+        versions::uncounted(update, self.guard.as_ref()?, code)
+    }
+
+    fn version(&self) -> Option<&Path> {
+        self.guard.as_ref()
     }
 
     fn checked_fields(&self) -> Vec<&str> {
@@ -132,11 +135,8 @@ impl Judge for Replacement {
         let (Operation::Update(update), Some(guard)) = (&statement.operation, &self.guard) else {
             return Unmatched::Nothing;
         };
-        let conflict = match stored {
-            Some(stored) => versions::conflict(update, guard, stored),
-            // The client asked for an upsert, and would take n: 0 for done.
-            None => (statement.came_as_upsert() && !update.upsert).then(|| versions::deleted(guard)),
-        };
+        // Where no document is there is no conflict.
+        let conflict = stored.and_then(|stored| versions::conflict(update, guard, stored));
         conflict.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
@@ -182,8 +182,7 @@ impl Replacement {
 
     /// Where no document matches the filter nothing is erased: it inserts, or it is n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        let conditions = Conditions::from_elem(matches_nothing(), 1);
-        Verdict::OnlyNew(Operation::Update(Update { conditions, ..update.clone() }), self.unguarded_rejection())
+        Verdict::OnlyNew(Operation::Update(update.clone()), self.unguarded_rejection())
     }
 
     fn unguarded_rejection(&self) -> Rejection {
@@ -255,7 +254,15 @@ impl Replacement {
                 format!("Put the '{field}' of the filter into the document."),
             ));
         }
-        let operators = CowDocument::build(|w| w.nested("$set", |w| fields().for_each(|field| w.element(field))));
+        let times = || fields().filter(is_empty_timestamp);
+        let operators = CowDocument::build(|w| {
+            w.nested("$set", |w| fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field)));
+            if times().next().is_some() {
+                // The server puts the time into empty timestamps of a replacement, and not into those of $set.
+                let now = |w: &mut Writer<'_>| w.string("$type", "timestamp");
+                w.nested("$currentDate", |w| times().for_each(|field| w.nested(field.key, now)));
+            }
+        });
         let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);
         Ok(Verdict::rewrite(operation))
     }

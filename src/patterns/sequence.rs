@@ -19,7 +19,7 @@ use super::{
     read_required_path,
 };
 use crate::command::{
-    Conditions, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update,
+    Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update,
 };
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
@@ -117,6 +117,7 @@ impl Judge for Sequence {
             Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
             Operation::Update(update) => match Self::replacement_of(update) {
                 Some(document) => self.judge_replacement(update, document),
+                None if statement.came_as_replacement() => self.judge_merged(&statement.operation, update),
                 None => self.judge_update(&statement.operation, update),
             },
             Operation::Delete(_) => Verdict::Forward,
@@ -220,6 +221,7 @@ impl Sequence {
             return Verdict::Forward;
         }
         let own = match self.field().lookup(document) {
+            Lookup::Found(value) if self.is_no_number(value) => None,
             Lookup::Found(value) => Some(value),
             Lookup::Blocked(kind) => return self.no_room(kind),
             Lookup::Missing => None,
@@ -264,6 +266,40 @@ impl Sequence {
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
         Verdict::Rewrite(Rewrite { operation, checks_match: true })
+    }
+
+    /// A replacement that another rule made operators of keeps the stored number too: neither a null nor the document around
+    /// the number erases it.
+    fn judge_merged<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
+        let is_erased = match effect::change(operation, self.field()) {
+            Change::Set(value) => self.is_no_number(value),
+            Change::Removed => true,
+            _ => false,
+        };
+        let Modification::Operators(operators) = &update.modification else {
+            return self.judge_update(operation, update);
+        };
+        if !is_erased {
+            return self.judge_update(operation, update);
+        }
+        let modification = match kept::set_around(operators.as_document(), self.field()) {
+            Some(Lookup::Blocked(kind)) => return self.no_room(kind),
+            Some(_) => kept::setting_around(&update.modification, self.field(), None),
+            None => kept::without_set(operators.as_document(), self.field()).map(Modification::Operators),
+        };
+        let verdict = self.judge_update(operation, update);
+        let Some(modification) = modification else { return verdict };
+        let operation = Operation::Update(Update { modification, ..update.clone() });
+        match verdict {
+            Verdict::Forward => Verdict::rewrite(operation),
+            Verdict::Brings(None) => Verdict::Brings(Some(operation)),
+            other => other,
+        }
+    }
+
+    /// Whether a value in a replacement says that the document was read without a number; for `_id` null is a value.
+    fn is_no_number(&self, value: Value<'_>) -> bool {
+        value.kind == Kind::Null && !self.is_id()
     }
 
     fn judge_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
@@ -320,7 +356,7 @@ impl Sequence {
             return Verdict::Allocate;
         }
         let is_own = matches!(update.modification, Modification::Operators(_));
-        let simple = is_own && !update.array_filters && kept::only_set(operators, self.field()).is_some();
+        let simple = is_own && !update.array_filters && kept::set_around(operators, self.field()).is_some();
         if simple { Verdict::Allocate } else { self.unclear() }
     }
 
@@ -399,14 +435,9 @@ impl Sequence {
         }
         match modification {
             Modification::Operators(operators) => {
-                let operators = operators.as_document();
-                match kept::setting_around(operators, self.field(), number) {
-                    Some(stage) => Modification::Pipeline(Box::new(Pipeline {
-                        stages: vec![stage],
-                        meaning: modification.clone(),
-                    })),
-                    None => Modification::Operators(self.with_set_on_insert(operators, number)),
-                }
+                let around = kept::setting_around(modification, self.field(), Some(number));
+                let beside = || Modification::Operators(self.with_set_on_insert(operators.as_document(), number));
+                around.unwrap_or_else(beside)
             }
             Modification::Pipeline(pipeline) => {
                 let mut pipeline = pipeline.clone();

@@ -150,6 +150,11 @@ impl Timestamps {
         &self.store
     }
 
+    /// Whether the field, or a part of it, has a stamp apart from those of other fields.
+    pub(super) fn has_own_stamp(&self, field: &Path) -> bool {
+        self.per == Per::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
+    }
+
     /// An inserted document gets stamps for what it holds; those that it brings along are the times of their fields.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Concern, Context, Judge, Phase, Rejection, Verdict, concern_for_content, located_path};
+use super::{Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
@@ -37,6 +37,12 @@ impl Judge for Together {
             }
             operation => self.check(operation).map_or_else(Verdict::Reject, |()| Verdict::Forward),
         }
+    }
+
+    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+        let Pattern::Timestamps(timestamps) = other else { return None };
+        let is_split = self.fields.iter().any(|field| timestamps.has_own_stamp(field));
+        is_split.then_some("a write that is late for one of the fields still changes the others")
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
@@ -112,12 +118,12 @@ impl Together {
                     elements.push(element_of(path));
                 }
                 match (touches, operator) {
-                    // Whoever removes a field by its name has not forgotten it.
-                    (Touch::Exact, b"$unset" | b"$rename") => {}
-                    (Touch::Exact | Touch::Inside, _) => *written = Some(true),
-                    (Touch::Around, b"$rename") if value.as_string_bytes() == Some(path) => {
-                        return Err(self.unclear(operator, path));
+                    (Touch::Exact | Touch::Around, b"$unset") => *written = Some(false),
+                    (Touch::Exact | Touch::Around, b"$rename") if value.as_string_bytes() != Some(path) => {
+                        *written = Some(false);
                     }
+                    (Touch::Exact | Touch::Inside, _) => *written = Some(true),
+                    (Touch::Around, b"$rename") => return Err(self.unclear(operator, path)),
                     (Touch::Around, b"$set" | b"$min" | b"$max") => *written = Some(false),
                     (Touch::Apart | Touch::Around | Touch::Positional, _) => {}
                 }

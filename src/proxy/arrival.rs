@@ -178,7 +178,7 @@ impl Reception {
         socket::tune(&client).ok()?;
         let client = self.greeted(client, peer, &door, deadline).await?;
         let (upstream, way) = self.dial(peer, &door).await?;
-        let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
+        let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
         let entrance = door.entrance(local);
         let connection = door.census.accepted();
         let must_log_in = self.upstream.demands_login();

@@ -294,7 +294,7 @@ impl Stock {
         while missing > 0
             && let Some(block) = self.leftovers.pop_front()
         {
-            let last = (block.start() + missing - 1).min(*block.end());
+            let last = block.start().saturating_add(missing - 1).min(*block.end());
             numbers.extend(*block.start()..=last);
             missing = count - numbers.len() as i64;
             if last < *block.end() {

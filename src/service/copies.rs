@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bson::doc;
+use bson::{Timestamp, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 use tokio::sync::watch;
@@ -58,6 +58,8 @@ enum Stop {
     Lost,
     /// The changes since the last token cannot be had any more.
     HistoryLost(String),
+    /// A stream ends with its collection; the changes after that can be had from this time on.
+    Ended { stream: usize, next: Timestamp, why: String },
     /// The deployment has no change streams.
     Standalone,
     /// The server or the network; trying again may help.
@@ -178,7 +180,7 @@ impl Worker {
             }
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_AGAIN, String::new()),
-                Stop::HistoryLost(text) => {
+                Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => {
                     tracing::warn!(rule, "changes may have been missed; all copies are checked: {text}");
                     (Duration::ZERO, String::new())
                 }
@@ -206,8 +208,10 @@ impl Worker {
         tracing::info!(rule = self.rule, fence = lease.fence(), "this process keeps the copies true");
         let propagated = async {
             let result = self.propagate(client, &lease).await;
-            if let Err(Stop::HistoryLost(_)) = &result {
-                lease.forget().await?;
+            match &result {
+                Err(Stop::HistoryLost(_)) => lease.forget().await?,
+                Err(Stop::Ended { stream, next, .. }) => lease.begin_again(*stream, *next).await?,
+                _ => {}
             }
             result
         };
@@ -220,15 +224,21 @@ impl Worker {
     async fn propagate(&self, client: &Client, lease: &Lease) -> Result<std::convert::Infallible, Stop> {
         let mender = Mender { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
-        let tokens = lease.tokens(collections.len());
+        let mut checked = lease.is_repaired();
         // What is not in these streams is from before them, and found by the repair.
         let mut streams = Vec::with_capacity(collections.len());
         for (number, collection) in collections.iter().enumerate() {
-            let token = tokens.as_ref().and_then(|tokens| tokens.get(number)).cloned();
-            streams.push(follow::Stream::open(&mender, collection, number, token).await?);
+            let token = lease.token(number);
+            checked &= token.is_some();
+            let stream = follow::Stream::open(&mender, collection, number, token).await?;
+            // Whoever goes on must not begin later.
+            if let Some(token) = stream.beginning()? {
+                lease.store_token(number, token).await?;
+            }
+            streams.push(stream);
         }
         let check_all = async {
-            if tokens.is_none() {
+            if !checked {
                 let counts = repair::repair(&mender, false, |_| {}).await?;
                 tracing::info!(rule = self.rule, "all copies were checked: {counts}");
                 lease.mark_repaired().await?;

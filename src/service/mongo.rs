@@ -154,7 +154,7 @@ impl Server {
                 // The guarded collection is only searched for a counter that is not there yet.
                 Start::After(maximum) => match self.change(lease, by, None).await? {
                     Some(last) => return Ok(last),
-                    None => self.maximum(maximum).await?.unwrap_or(0).saturating_add(1),
+                    None => self.maximum(maximum).await?.unwrap_or(0).checked_add(1).ok_or_else(|| at_its_end(lease))?,
                 },
             };
             let last = self.change(lease, by, Some(first)).await?;
@@ -174,7 +174,11 @@ impl Server {
             None => doc! {"$ifNull": ["$seq", 0]},
         };
         let seq = match by {
-            Move::By(count) => doc! {"$add": [seq, narrow(count)]},
+            // Beyond 64 bits the sum is a double, and the conversion fails.
+            Move::By(count) => doc! {"$let": {
+                "vars": {"sum": {"$add": [seq, narrow(count)]}},
+                "in": {"$cond": [{"$gte": ["$$sum", BEYOND]}, {"$toLong": "$$sum"}, "$$sum"]},
+            }},
             Move::To(number) => doc! {"$max": [seq, narrow(number)]},
         };
         let update = vec![doc! {"$set": {"seq": seq}}];
@@ -186,7 +190,11 @@ impl Server {
             .return_document(ReturnDocument::After)
             .write_concern(WriteConcern::majority())
             .await
-            .map_err(|error| if is_not_a_number(&error) { not_whole(lease) } else { sorted(&error, &name(lease)) })?;
+            .map_err(|error| match code_of(&error) {
+                Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(lease),
+                Some(CONVERSION_FAILURE) => at_its_end(lease),
+                _ => sorted(&error, &name(lease)),
+            })?;
         stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(lease))).transpose()
     }
 
@@ -250,11 +258,23 @@ fn not_whole(lease: &Lease) -> LookupError {
     ))
 }
 
+fn at_its_end(lease: &Lease) -> LookupError {
+    LookupError::Refused(format!("{} is at its end: too few whole numbers of 64 bits follow", name(lease)))
+}
+
+/// The first number that a whole number of 64 bits cannot be.
+const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+
 /// `$add` of something else than a number.
-fn is_not_a_number(error: &Error) -> bool {
-    const TYPE_MISMATCH: i32 = 14;
-    const ADD_NEEDS_NUMBERS: i32 = 16554;
-    matches!(&*error.kind, ErrorKind::Command(command) if [TYPE_MISMATCH, ADD_NEEDS_NUMBERS].contains(&command.code))
+const TYPE_MISMATCH: i32 = 14;
+const ADD_NEEDS_NUMBERS: i32 = 16554;
+const CONVERSION_FAILURE: i32 = 241;
+
+fn code_of(error: &Error) -> Option<i32> {
+    match &*error.kind {
+        ErrorKind::Command(command) => Some(command.code),
+        _ => None,
+    }
 }
 
 /// Whether trying again can help decides between the two.

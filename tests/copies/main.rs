@@ -386,7 +386,7 @@ async fn lost_history_and_dropped_collections_are_repaired() {
     // before the oplog begins, then one that no server made.
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
     let ours = doc! {
-        "_id": {"$regex": direct.name()}, "repaired": true, "tokens.0": {"$exists": true}, "tokens.1": {"$exists": true},
+        "_id": {"$regex": direct.name()}, "repaired": true, "tokens.0._data": {"$exists": true}, "tokens.1": {"$exists": true},
     };
     for at in ["0000000100000001", ""] {
         // It has written down how far it came.

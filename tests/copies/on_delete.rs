@@ -98,6 +98,27 @@ async fn unset_removes_references_to_a_deleted_original() {
     drop(docward);
 }
 
+/// Each drop ends the stream of changes; the next one begins where it ended.
+#[tokio::test]
+async fn unset_follows_a_delete_right_after_originals_were_dropped_and_stored_again() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    store(&direct, &[1, 2], &[]).await;
+    let docward = Docward::start(mongod, &rule(direct.name(), ", on_delete: unset"));
+    docward.wait_for_log(CHECKED);
+    let (hobbies, people) = (direct.collection::<Document>("hobbies"), direct.collection::<Document>("people"));
+    for round in 1..=scaled(3) as i32 {
+        for _ in 0..5 {
+            hobbies.drop().await.unwrap();
+            store(&direct, &[1, 2], &[]).await;
+        }
+        people.insert_one(doc! {"_id": round, "hobbies": [element(1), element(2)]}).await.unwrap();
+        hobbies.delete_one(doc! {"_id": 1}).await.unwrap();
+        let expected: Vec<Document> = (1..=round).map(|id| doc! {"_id": id, "hobbies": [element(2)]}).collect();
+        expect(&direct, "people", &expected).await;
+    }
+}
+
 /// Originals that are deleted and come back, each with references that were written while it was there again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn unset_removes_no_reference_to_an_original_that_is_there_again() {

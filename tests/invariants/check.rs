@@ -145,11 +145,13 @@ fn shares(rules: &[Rule], pattern: &str) -> bool {
     own.into_iter().any(|field| others.iter().any(|other| related(other, &field)))
 }
 
-/// The documents as a rule looks at them: what other patterns keep in them is no register of `timestamps`.
+/// The documents as a rule looks at them: what other patterns keep in them is no register of `timestamps`, and a job's
+/// path in a tree changes with its ancestors.
 fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document> {
     let mut seen = documents.to_vec();
-    if rule.name() == "timestamps" {
-        let others = rules.iter().filter(|other| other.name() != rule.name());
+    if matches!(rule.name(), "timestamps" | "queue") {
+        let keeps = |other: &&Rule| other.name() != rule.name() && (rule.name() == "timestamps" || other.name() == "tree");
+        let others = rules.iter().filter(keeps);
         others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
     }
     seen

@@ -363,7 +363,8 @@ async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     assert_eq!(views.stored("ignoring").await, [doc! { "_id": 1, "version": 6 }]);
 }
 
-/// A revision that its ODM changes with each save (Beanie), or none yet: other applications' updates pass beside it.
+/// A revision that its ODM changes with each save (Beanie): other applications' updates pass beside it. Null is no version
+/// yet, which becomes the first.
 #[tokio::test]
 async fn what_is_no_number_is_not_incremented() {
     let views = views().await;
@@ -382,7 +383,8 @@ async fn what_is_no_number_is_not_incremented() {
         assert!(!reply.contains_key("writeErrors"), "{reply}");
         let found = views.stored("guarding").await;
         assert!(found.iter().all(|document| document.get_i32("n").unwrap() == 1), "{found:?}");
-        assert!(found.iter().zip(&versions).all(|(document, version)| document.get("version") == Some(version)));
+        let expected = versions.iter().map(|version| if *version == Bson::Null { &Bson::Int32(1) } else { version });
+        assert!(found.iter().zip(expected).all(|(document, version)| document.get("version") == Some(version)));
         assert_eq!(found[4].get_i32("version").unwrap(), 2);
     }
     let modify =
@@ -392,4 +394,36 @@ async fn what_is_no_number_is_not_incremented() {
     // The statement's own error stays its own.
     let own = views.run(update("guarding", doc! { "_id": 1 }, doc! { "$inc": { "version": 1 } })).await.unwrap();
     assert_eq!(own.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(), 14);
+}
+
+/// Null counts as no version: what was read with it cannot be saved any more after an update by operators.
+#[tokio::test]
+async fn an_update_beside_a_null_version_is_not_erased_by_a_save() {
+    let views = views().await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    let updates = [
+        doc! { "$set": { "b": 1 } },
+        doc! { "$set": { "b": 1 }, "$max": { "c": 1 } },
+        doc! { "$inc": { "b": 1 }, "$push": { "l": 1 } },
+    ];
+    for (id, change) in (0..).zip(updates) {
+        for upsert in [false, true] {
+            let id = format!("{id} {upsert}");
+            views.store("guarding", [doc! { "_id": &id, "version": null }]).await;
+            let by_id = doc! { "_id": &id };
+            let updated = guarding.update_one(by_id.clone(), change.clone()).upsert(upsert).await.unwrap();
+            assert_eq!((updated.matched_count, updated.upserted_id), (1, None), "{change}");
+            let stale = guarding.replace_one(by_id.clone(), doc! { "a": 2, "version": null }).await;
+            assert_eq!(code(&stale.unwrap_err()), 112, "{change}");
+            let stored = guarding.find_one(by_id.clone()).await.unwrap().unwrap();
+            assert_eq!((stored.get_i32("b").unwrap(), stored.get_i32("version").unwrap()), (1, 1), "{change}");
+        }
+    }
+    // The statement's own error stays its own, and nothing is done twice.
+    views.store("guarding", [doc! { "_id": "own", "a": "text", "version": 3 }]).await;
+    let own = update("guarding", doc! { "_id": "own" }, doc! { "$inc": { "a": 1 }, "$push": { "l": 1 } });
+    let own = views.run(own).await.unwrap();
+    assert_eq!(write_errors(&own), [(0, 14)]);
+    let stored = guarding.find_one(doc! { "_id": "own" }).await.unwrap().unwrap();
+    assert_eq!(stored, doc! { "_id": "own", "a": "text", "version": 3 });
 }

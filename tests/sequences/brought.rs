@@ -66,6 +66,28 @@ async fn a_number_that_is_brought_first_does_not_move_the_beginning() {
     assert_eq!(of("behind", 5).await, 71);
 }
 
+/// Behind the largest whole number there is none: what lacks one is rejected, and the counter stays a whole number.
+#[tokio::test]
+async fn behind_the_largest_number_nothing_is_issued() {
+    let views = views().await;
+    let insert = async |collection: &str, document: Document| {
+        let reply = views.run(doc! { "insert": collection, "documents": [document] }).await.unwrap();
+        write_errors(&reply)
+    };
+    for _ in 0..2 {
+        views.store("behind", [doc! { "_id": 1, "meta": { "no": i64::MAX } }]).await;
+        assert_eq!(insert("behind", doc! {}).await, [(0, 121)], "it is stored");
+        views.direct.collection::<Document>("behind").delete_many(doc! {}).await.unwrap();
+    }
+    views.store("behind", [doc! { "_id": 1, "meta": { "no": i64::MAX - 1 } }]).await;
+    assert_eq!(insert("behind", doc! {}).await, [], "one is left");
+    assert_eq!(insert("behind", doc! {}).await, [(0, 121)], "none is left");
+    assert_eq!(insert("single", doc! { "no": i64::MAX }).await, []);
+    assert_eq!(insert("single", doc! {}).await, [(0, 121)], "it was brought");
+    let counters: Vec<Bson> = views.stored("counters").await.iter().map(|of| of.get("seq").unwrap().clone()).collect();
+    assert_eq!(counters, [Bson::Int64(i64::MAX), Bson::Int64(i64::MAX)]);
+}
+
 #[tokio::test]
 async fn numbers_can_be_rejected() {
     let views = views().await;

@@ -335,6 +335,31 @@ fn is_broken(error: &Error) -> bool {
     !matches!(error.kind.as_ref(), ErrorKind::Command(_) | ErrorKind::Write(_))
 }
 
+/// What was acknowledged is found, whatever else is being written: a transaction of docward's own begins with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_was_just_stored_is_found() {
+    let docward = Docward::start(Mongod::shared(), &rules(""));
+    let views = Views::of(Mongod::shared(), &docward).await;
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let noise: Collection<Document> = views.direct.collection(&format!("noise{writer}"));
+            tokio::spawn(async move {
+                loop {
+                    noise.insert_many((0..50).map(|_| doc! { "x": "y".repeat(200) })).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let through: Collection<Document> = views.collection("categories");
+    for id in 0..scaled(300) as i32 {
+        let insert = doc! { "insert": "categories", "documents": [{ "_id": id }], "writeConcern": { "w": 1, "j": false } };
+        views.direct.run_command(insert).await.unwrap();
+        let moved = through.update_one(doc! { "_id": id }, doc! { "$set": { "parent": null } }).await.unwrap();
+        assert_eq!(moved.matched_count, 1, "{id}");
+    }
+    writers.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn every_road_to_a_place() {
     let docward = Docward::start(Mongod::shared(), &rules(""));

@@ -19,7 +19,9 @@ const MAX_ATTEMPTS: u32 = 16;
 impl<'f> BatchJob<'f> {
     /// Whether a rule decides what it means when the statement matches nothing.
     pub(super) fn checks_match(&self, index: usize) -> bool {
-        let checks = |judged: &Judged<'_, '_>| !judged.unmatched.is_empty() || judged.only_new.is_some();
+        let checks = |judged: &Judged<'_, '_>| {
+            !judged.unmatched.is_empty() || judged.only_new.is_some() || judged.uncounted.is_some()
+        };
         self.judged.get(index).is_some_and(checks)
     }
 
@@ -104,6 +106,10 @@ impl<'f> BatchJob<'f> {
                 self.go_on(Run { stage: Stage::Update, attempts: run.attempts + 1, ..run });
                 Flow::Continue(())
             }
+            (Some(_), Stage::Whole | Stage::Update) if let Some(counting) = self.count_again(&run) => {
+                self.go_on(counting);
+                Flow::Continue(())
+            }
             // Nothing matches the filter, yet its key is taken: the server's own error.
             (None, Stage::Insert) => self.as_answered(run, unmatched),
             (stored, _) => match self.objection(&run, stored.copied()) {
@@ -120,35 +126,55 @@ impl<'f> BatchJob<'f> {
     pub(super) fn fall_back(&mut self, run: Run, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) -> Option<Run> {
         let index = |place: usize| run.statements.get(place).copied();
         let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
-        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error)).collect();
+        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &run)).collect();
         let Some((first, ..)) = failed.first().copied() else { return Some(run) };
-        let statements = if self.stops_on_error() {
+        // Whether one of them matches tells whether the stored version has changed meanwhile.
+        let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
+        if self.stops_on_error() {
             let (done, rest) = run.statements.split_at(first);
             self.tally.add(reply, self.batch.form, done);
-            rest.to_vec()
+            let rest = rest.get(1..).unwrap_or_default().to_vec();
+            if !rest.is_empty() {
+                self.go_on(Run { statements: rest, attempts: 0, ..run });
+            }
         } else {
             self.tally.add(reply, self.batch.form, &run.statements);
-            let again: Vec<usize> = failed.iter().map(|(_, index, _)| *index).collect();
             // Ascending, as the statements of a run are.
-            self.tally.retain_errors(|index, _| again.binary_search(&index).is_err());
-            again
-        };
-        self.go_on(Run { statements, ..run });
+            self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
+        }
+        for index in failed.into_iter().rev() {
+            self.go_on(Run { attempts: run.attempts + 1, ..self.run_alone(index) });
+        }
         None
     }
 
     /// Takes a rule's counting out of a statement, if that is what the server could not do. Inside a transaction the
     /// server has aborted.
-    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>) -> bool {
+    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, run: &Run) -> bool {
+        /// Others may count, or stop counting, in between; and the error may be the statement's own.
+        const MAX_COUNTS: u32 = 4;
         let code = error.get("code").and_then(Value::as_i32);
-        if self.command.session().in_transaction || !matches!(code, Some(code::TYPE_MISMATCH | code::PATH_NOT_VIABLE)) {
+        let Some(code @ (code::TYPE_MISMATCH | code::PATH_NOT_VIABLE)) = code else { return false };
+        if self.command.session().in_transaction || run.attempts >= MAX_COUNTS {
             return false;
         }
         let Some(judged) = self.judged.get_mut(index) else { return false };
         let Some(rule) = judged.counted_by.take() else { return false };
-        let Some(operation) = rule.pattern.uncounted(&judged.statement) else { return false };
-        judged.statement = judged.statement.with(operation);
+        let Some(operation) = rule.pattern.uncounted(&judged.statement, code) else { return false };
+        let uncounted = judged.statement.with(operation);
+        let counted = std::mem::replace(&mut judged.statement, uncounted);
+        judged.uncounted = Some((rule, counted.operation));
         true
+    }
+
+    /// The run that counts, after the version of what is stored has become one that can be counted.
+    fn count_again(&mut self, run: &Run) -> Option<Run> {
+        let index = *run.statements.first()?;
+        let judged = self.judged.get_mut(index)?;
+        let (rule, operation) = judged.uncounted.take()?;
+        judged.statement = judged.statement.with(operation);
+        judged.counted_by = Some(rule);
+        Some(Run { attempts: run.attempts + 1, ..self.run_alone(index) })
     }
 
     /// The server refused what docward asked for one statement. That is the statement's own error, as it would be in the

@@ -6,7 +6,7 @@
 //! when k is known to be aborted; so whoever gets the statement again asks through the attempts and finds the
 //! one that was committed, in the server's own records.
 
-use super::BatchJob;
+use super::{BatchJob, OwnSession};
 use crate::command::OwnTransaction;
 use crate::document::Value;
 
@@ -22,7 +22,8 @@ impl BatchJob<'_> {
         self.following(index, attempt).unwrap_or_else(|| {
             // Nobody sends such a statement again.
             self.own_session.last_number += 1;
-            OwnTransaction { session: self.own_session.id, number: self.own_session.last_number, begun: false }
+            let OwnSession { id, last_number, routed } = self.own_session;
+            OwnTransaction { session: id, number: last_number, begun: false, routed }
         })
     }
 
@@ -32,6 +33,6 @@ impl BatchJob<'_> {
         let number = session.txn_number?.as_integer()?.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
         let place = u128::try_from(self.batch.statement_id(index)).ok()?;
         let session = u128::from_be_bytes(id).wrapping_add(OFFSET).wrapping_add(place).to_be_bytes();
-        Some(OwnTransaction { session, number, begun: false })
+        Some(OwnTransaction { session, number, begun: false, routed: self.own_session.routed })
     }
 }

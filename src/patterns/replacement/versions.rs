@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Conflict, NONE, Replacement, Unguarded, next_version};
+use super::{Conflict, NONE, Replacement, Unguarded, blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
 use crate::document::{
     CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers, edit,
@@ -165,7 +165,10 @@ fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
 pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
-        Modification::Operators(operators) => with_increment(operators.as_document(), guard),
+        Modification::Operators(operators) => match with_increment(operators.as_document(), guard) {
+            Ok(counted) => counted,
+            Err(rejection) => return Verdict::Reject(rejection),
+        },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
             Modification::Operators(operators) if is_counted(operators.as_document(), guard) => {
                 with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), guard)
@@ -194,24 +197,29 @@ fn is_counted(operators: Document<'_>, guard: &Path) -> bool {
     written.peek().is_some() && !written.any(|(_, path, _)| guard.overlaps(path))
 }
 
-/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert.
-fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modification<'a>> {
+/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert; a document
+/// around it is set field by field, since the server takes no path that two operators write.
+fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, guard) {
-        return None;
+        return Ok(None);
+    }
+    let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    let mut inserted = Vec::new();
+    for field in on_insert.elements() {
+        beside(guard, field.key, field.value, &mut inserted)?;
     }
     let version = guard.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
-    Some(Modification::Operators(CowDocument::build(|w| {
+    Ok(Some(Modification::Operators(CowDocument::build(|w| {
         for operator in operators.elements() {
             match (operator.key, operator.value.as_document()) {
                 (b"$inc", Some(fields)) => w.nested("$inc", |w| {
                     w.elements(fields);
                     w.int32(version, 1);
                 }),
-                (b"$setOnInsert", Some(fields)) => {
-                    let kept = || fields.elements().filter(|field| !guard.overlaps(field.key));
-                    if kept().next().is_some() {
-                        w.nested("$setOnInsert", |w| kept().for_each(|field| w.element(field)));
+                (b"$setOnInsert", Some(_)) => {
+                    if !inserted.is_empty() {
+                        w.nested("$setOnInsert", |w| inserted.iter().for_each(|(path, value)| w.value(path, *value)));
                     }
                 }
                 _ => w.element(operator),
@@ -220,27 +228,72 @@ fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Option<Modificat
         if !has_inc {
             w.nested("$inc", |w| w.int32(version, 1));
         }
-    })))
+    }))))
 }
 
-/// The update without the `$inc` that counts its version up.
-pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path) -> Option<Operation<'a>> {
+/// What is set at `path`, without the version: the fields of a document around it one by one.
+fn beside<'v>(
+    guard: &Path,
+    path: &[u8],
+    value: Value<'v>,
+    fields: &mut Vec<(Vec<u8>, Value<'v>)>,
+) -> Result<(), Rejection> {
+    if !guard.overlaps(path) {
+        fields.push((path.to_vec(), value));
+        return Ok(());
+    }
+    if !guard.is_below(path) {
+        return Ok(());
+    }
+    let around = value.as_document().ok_or_else(|| blocked(guard, value.kind))?;
+    for field in around.elements() {
+        if cannot_be_set(&field) {
+            return Err(blocked(guard, value.kind));
+        }
+        beside(guard, &[path, b".", field.key].concat(), field.value, fields)?;
+    }
+    Ok(())
+}
+
+/// The update without the `$inc` that counts its version up, for documents whose version cannot be incremented. `null`
+/// becomes 1, as if the version were missing: `$max` takes the larger value, null comes before all numbers, and what is no
+/// number comes after them and stays.
+pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path, code: i32) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
+    let version = guard.as_str();
+    let has_room = code != code::PATH_NOT_VIABLE;
+    let begin = |w: &mut Writer<'_>| w.int32(version, 1);
+    let mut has_max = false;
     let operators = CowDocument::build(|w| {
         for operator in operators.as_document().elements() {
-            match operator.value.as_document().filter(|_| operator.key == b"$inc") {
-                Some(fields) => {
-                    let kept = || fields.elements().filter(|field| field.key != guard.as_str().as_bytes());
+            match (operator.key, operator.value.as_document()) {
+                (b"$inc", Some(fields)) => {
+                    let kept = || fields.elements().filter(|field| field.key != version.as_bytes());
                     if kept().next().is_some() {
                         w.nested("$inc", |w| kept().for_each(|field| w.element(field)));
                     }
                 }
-                None => w.element(operator),
+                (b"$max", Some(fields)) if has_room => {
+                    has_max = true;
+                    w.nested("$max", |w| {
+                        w.elements(fields);
+                        begin(w);
+                    });
+                }
+                _ => w.element(operator),
             }
         }
+        if has_room && !has_max {
+            w.nested("$max", begin);
+        }
     });
-    let modification = Modification::Operators(operators);
-    Some(Operation::Update(Update { modification, ..update.clone() }))
+    let mut update = Update { modification: Modification::Operators(operators), ..update.clone() };
+    if has_room {
+        update.conditions.push(CowDocument::build(|w| {
+            w.nested(version, |w| w.nested("$not", |w| w.string("$type", "number")));
+        }));
+    }
+    Some(Operation::Update(update))
 }
 
 /// A last stage that counts the version up, if it is a number or missing.
@@ -310,15 +363,6 @@ pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) 
 
 fn sent_version(version: Value<'_>) -> String {
     if version.kind == Kind::Null { "none".to_owned() } else { text(version) }
-}
-
-/// A save of what was read before, whose document is not there any more.
-pub(super) fn deleted(guard: &Path) -> Rejection {
-    Rejection {
-        code: code::WRITE_CONFLICT,
-        reason: format!("the document was deleted since it was read with its '{guard}'"),
-        hint: format!("Leave '{guard}' out to insert it as a new document."),
-    }
 }
 
 fn same(one: Value<'_>, other: Value<'_>) -> bool {

@@ -4,7 +4,8 @@
 //! that could be another one by then.
 
 use crate::command::{Modification, Pipeline};
-use crate::document::{ArrayWriter, CowDocument, Document, Path, Slot, Value, Writer};
+use crate::patterns::literal;
+use crate::document::{ArrayWriter, CowDocument, Document, Lookup, Path, Slot, Value, Writer};
 
 /// The same replacement, but what the stored document holds at `path` stays, and a document without it gets `number`.
 /// `None` for what is no replacement.
@@ -15,9 +16,7 @@ pub(super) fn keeping<'a>(
 ) -> Option<Modification<'a>> {
     let (stage, meaning) = match modification {
         Modification::Replacement(document) => {
-            let stage = stage(path, number, |slot| {
-                slot.nested(|w| w.value("$literal", Value::document(document.as_document())));
-            });
+            let stage = stage(path, number, |slot| literal::write(slot, document.as_document()));
             (stage, modification.clone())
         }
         Modification::Pipeline(pipeline) if matches!(pipeline.meaning, Modification::Replacement(_)) => {
@@ -39,21 +38,24 @@ fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(Slot<'_>)) -> Co
                     new(w.slot("new"));
                     w.nested("kept", |w| kept(w, path.as_str(), number));
                 });
-                w.nested("in", |w| {
-                    w.array("$cond", |a| {
-                        a.nested(|w| {
-                            w.array("$eq", |a| {
-                                a.nested(|w| w.string("$type", "$$kept"));
-                                a.string("missing");
-                            });
-                        });
-                        a.string("$$new");
-                        a.nested(|w| with_number(w, "$$new", path.as_str()));
-                    });
-                });
+                w.nested("in", |w| new_with_kept(w, path.as_str()));
             });
         });
     })
+}
+
+/// The variable `new` with the variable `kept` at `path` below it, unless that is missing.
+fn new_with_kept(w: &mut Writer<'_>, path: &str) {
+    w.array("$cond", |a| {
+        a.nested(|w| {
+            w.array("$eq", |a| {
+                a.nested(|w| w.string("$type", "$$kept"));
+                a.string("missing");
+            });
+        });
+        a.string("$$new");
+        a.nested(|w| with_number(w, "$$new", path));
+    });
 }
 
 /// What the stored document holds; null counts as nothing, and so does what the elements of an array hold.
@@ -111,11 +113,16 @@ pub(super) fn missing<'a>(path: &Path, number: i64) -> CowDocument<'a> {
 }
 
 /// An update whose only operator sets whole fields, one of them around `path`, as a pipeline that gives the same and keeps
-/// the number, or puts `number` in. `None` where the pipeline would do something else than the operators.
-pub(super) fn setting_around<'a>(operators: Document<'_>, path: &Path, number: i64) -> Option<CowDocument<'a>> {
-    let set = only_set(operators, path)?;
+/// the stored number, or else puts `number` in. `None` where the pipeline would do something else than the operators.
+pub(super) fn setting_around<'a>(
+    modification: &Modification<'a>,
+    path: &Path,
+    number: Option<i64>,
+) -> Option<Modification<'a>> {
+    let Modification::Operators(operators) = modification else { return None };
+    let set = only_set(operators.as_document(), path)?;
     let (name, below) = path.as_str().split_once('.')?;
-    Some(CowDocument::build(|w| {
+    let stage = CowDocument::build(|w| {
         w.nested("$set", |w| {
             for field in set.elements() {
                 if field.key != name.as_bytes() {
@@ -126,22 +133,44 @@ pub(super) fn setting_around<'a>(operators: Document<'_>, path: &Path, number: i
                     w.nested("$let", |w| {
                         w.nested("vars", |w| {
                             w.nested("new", |w| w.value("$literal", field.value));
-                            w.nested("kept", |w| kept(w, path.as_str(), Some(number)));
+                            w.nested("kept", |w| kept(w, path.as_str(), number));
                         });
-                        w.nested("in", |w| with_number(w, "$$new", below));
+                        w.nested("in", |w| new_with_kept(w, below));
                     });
                 });
             }
         });
-    }))
+    });
+    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: modification.clone() })))
 }
 
-/// The fields of an update that is nothing but a `$set` of whole fields, one of them a document around `path`.
-pub(super) fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
+/// What an update that is nothing but a `$set` of whole fields, one of them a document around `path`, writes at `path`.
+pub(super) fn set_around<'d>(operators: Document<'d>, path: &Path) -> Option<Lookup<'d>> {
+    only_set(operators, path).map(|set| path.lookup(set))
+}
+
+/// The fields of such an update.
+fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
     let mut all = operators.elements();
     let set = all.next().filter(|first| first.key == b"$set" && all.next().is_none())?;
     let set = set.value.as_document()?;
     let (name, _) = path.as_str().split_once('.')?;
     let is_whole = set.elements().all(|field| !field.key.contains(&b'.') && !field.key.starts_with(b"$"));
     (is_whole && set.get(name).is_some_and(|value| value.as_document().is_some())).then_some(set)
+}
+
+/// The operators without what their `$set` does to the field at `path` by its own name. `None` if it does not name it.
+pub(super) fn without_set<'a>(operators: Document<'_>, path: &Path) -> Option<CowDocument<'a>> {
+    let name = path.as_str();
+    operators.get("$set").and_then(Value::as_document)?.get(name)?;
+    Some(CowDocument::build(|w| {
+        for operator in operators.elements() {
+            match operator.value.as_document().filter(|_| operator.key == b"$set") {
+                Some(fields) => w.nested("$set", |w| {
+                    fields.elements().filter(|field| field.key != name.as_bytes()).for_each(|field| w.element(field));
+                }),
+                None => w.element(operator),
+            }
+        }
+    }))
 }

@@ -6,6 +6,7 @@
 use super::Timestamps;
 use super::pipeline::Stamp;
 use super::settings::{Per, StampType, Time};
+use super::writes::{Change, Put, Write, Writes};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
 use crate::patterns::Rejection;
@@ -54,8 +55,13 @@ impl InOperators {
         self.guarded.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
     }
 
-    /// `operators` with the guarded writes of `timely` only, and their stamps.
-    fn applied<'a>(&self, operators: Document<'_>, timely: &[&(String, Time)]) -> CowDocument<'a> {
+    /// `operators` with the guarded writes of `timely` only, and their stamps, for this stored document.
+    fn applied<'a>(
+        &self,
+        operators: Document<'_>,
+        timely: &[&(String, Time)],
+        stored: Document<'_>,
+    ) -> CowDocument<'a> {
         let path_is = |path: &str, key: &[u8]| path.as_bytes() == key;
         let is_late = |key: &[u8]| {
             self.guarded.iter().any(|(path, _)| path_is(path, key))
@@ -69,7 +75,7 @@ impl InOperators {
             w.nested("$set", |w| {
                 let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 set.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
-                self.write_stamps(w, timely);
+                self.write_stamps(w, timely, stored);
             });
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 let name = match operator.key {
@@ -88,8 +94,20 @@ impl InOperators {
         })
     }
 
-    fn write_stamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)]) {
+    /// A store that is no document holds no stamps: one takes its place, as it does in a pipeline.
+    fn write_stamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)], stored: Document<'_>) {
+        let is_document = stored.get(self.store.as_str()).is_none_or(|store| store.as_document().is_some());
         match self.per {
+            Per::Field if !is_document && !timely.is_empty() => {
+                let writes = timely.iter().map(|(path, time)| {
+                    let value = self.stamp_type.value(time);
+                    Write { path, change: Change::Put(Put::Value(value)) }
+                });
+                // Guarded paths are distinct, and none lies in another.
+                if let Ok(stamps) = Writes::new(writes.collect()) {
+                    w.nested(&self.store, |w| stamps.tree().write_values(w));
+                }
+            }
             Per::Field => timely.iter().for_each(|(path, time)| {
                 w.value(format!("{}.{path}", self.store), self.stamp_type.value(time));
             }),
@@ -147,7 +165,8 @@ impl Applying {
         if stored.is_none() {
             stamped.extend(&self.statement.pinned);
         }
-        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &stamped));
+        let document = stored.unwrap_or(Document::EMPTY);
+        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &stamped, document));
         let mut update = Update { modification: operators, ..update.clone() };
         if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
             // The one that was looked at.

@@ -6,6 +6,7 @@
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
 use super::settings::{Per, StampType, Time};
+use super::super::literal;
 use super::writes::{Change, Child, Put, Tree, Write};
 use crate::document::{
     CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
@@ -140,7 +141,7 @@ impl<'r> Stage<'r> {
                 w.slot("$replaceWith"),
                 |slot| self.stale(slot, "", time),
                 |slot| slot.string("$$ROOT"),
-                |slot| slot.nested(|w| w.value("$literal", Value::document(stored))),
+                |slot| literal::write(slot, stored),
             );
         })
     }

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bson::{Bson, Document as Query, RawDocumentBuf, doc};
+use bson::{Bson, Document as Query, RawDocumentBuf, Timestamp, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use mongodb::error::ErrorKind;
@@ -81,7 +81,7 @@ struct Batch<'w> {
 }
 
 impl<'w> Stream<'w> {
-    /// Begins after `token`, or now.
+    /// Begins after `token`, a resume token or a time; or now.
     pub(super) async fn open(
         mender: &'w Mender<'w>,
         collection: &Collection,
@@ -92,17 +92,24 @@ impl<'w> Stream<'w> {
         let original = (*collection == mender.copies.originals).then_some(Source::Original);
         let sources: Vec<_> = original.into_iter().chain(entries.map(Source::Copy)).collect();
         let has_copies = sources.iter().any(|source| matches!(source, Source::Copy(_)));
+        let resumes = token.is_some();
+        let (time, token) = match token {
+            Some(Bson::Timestamp(time)) => (Some(time), None),
+            token => (None, token),
+        };
         let token: Option<ResumeToken> = token
             .map(bson::deserialize_from_bson)
             .transpose()
             .map_err(|error| Stop::HistoryLost(format!("the stored token cannot be read: {error}")))?;
         let documents = mender.client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
-        let resumes = token.is_some();
         let mut watch = documents
             .watch()
             .pipeline(pipeline(mender.copies, &sources))
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .resume_after(token);
+        if let Some(time) = time {
+            watch = watch.start_at_operation_time(time);
+        }
         if has_copies {
             watch = watch.full_document(FullDocumentType::UpdateLookup);
         }
@@ -114,6 +121,11 @@ impl<'w> Stream<'w> {
             _ => error.into(),
         })?;
         Ok(Self { mender, number, sources, changes: changes.with_type() })
+    }
+
+    /// Where the stream has begun, as far as that is known before its first change.
+    pub(super) fn beginning(&self) -> Result<Option<Bson>, Stop> {
+        self.changes.resume_token().as_ref().map(written).transpose()
     }
 
     /// Deals with changes as they come.
@@ -133,15 +145,19 @@ impl<'w> Stream<'w> {
                 }
             }?;
             match found {
-                Some(change) => batch.add(&change, &self.sources)?,
+                Some(change) => {
+                    if let Err(stop) = batch.add(&change, self.number, &self.sources) {
+                        // What came before it is not told again.
+                        deal_with(self.mender, self.number, &mut batch, lease).await?;
+                        return Err(stop);
+                    }
+                }
                 None if !self.changes.is_alive() => {
                     return Err(Stop::HistoryLost("the stream of changes has ended".to_owned()));
                 }
                 None if batch.changes == 0 && idle_since.is_none_or(|since: Instant| since.elapsed() > IDLE) => {
                     if let Some(token) = self.changes.resume_token() {
-                        let token = bson::serialize_to_bson(&token);
-                        let token = token.map_err(|error| Stop::Failed(format!("a resume token: {error}")))?;
-                        lease.store_token(self.number, token).await?;
+                        lease.store_token(self.number, written(&token)?).await?;
                     }
                     idle_since = Some(Instant::now());
                 }
@@ -152,6 +168,10 @@ impl<'w> Stream<'w> {
             }
         }
     }
+}
+
+fn written(token: &ResumeToken) -> Result<Bson, Stop> {
+    bson::serialize_to_bson(token).map_err(|error| Stop::Failed(format!("a resume token: {error}")))
 }
 
 async fn deal_with(mender: &Mender<'_>, number: usize, batch: &mut Batch<'_>, lease: &Lease) -> Result<(), Stop> {
@@ -181,12 +201,16 @@ async fn deal_with(mender: &Mender<'_>, number: usize, batch: &mut Batch<'_>, le
 }
 
 impl<'w> Batch<'w> {
-    fn add(&mut self, change: &RawDocumentBuf, sources: &[Source<'w>]) -> Result<(), Stop> {
+    /// # Errors
+    /// [`Stop::Ended`] for a change that ends the stream: a drop or a renaming of the collection.
+    fn add(&mut self, change: &RawDocumentBuf, stream: usize, sources: &[Source<'w>]) -> Result<(), Stop> {
         let malformed = || Stop::Failed("a change cannot be read".to_owned());
         let document = Document::parse(change.as_bytes()).map_err(|_| malformed())?;
         let kind = document.get("operationType").and_then(Value::as_str).ok_or_else(malformed)?;
         if !["insert", "update", "replace", "delete"].contains(&kind) {
-            return Err(Stop::HistoryLost(format!("a collection has seen a {kind}")));
+            let time = change.get_timestamp("clusterTime").map_err(|_| malformed())?;
+            let next = Timestamp { time: time.time, increment: time.increment.saturating_add(1) };
+            return Err(Stop::Ended { stream, next, why: format!("a collection has seen a {kind}") });
         }
         let token = change.get("_id").ok().flatten().ok_or_else(malformed)?;
         self.token = Some(Bson::try_from(token).map_err(|_| malformed())?);

@@ -1,13 +1,14 @@
 //! Which process works for a rule, and how far it came: one document in `docward.leases`.
 //!
-//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}}`. Time is the server's (`$$NOW`);
+//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}}`, each token a change stream's resume token or
+//! the time (a BSON timestamp) from which a stream begins. Time is the server's (`$$NOW`);
 //! every write has majority concern; who wants to remember something must show the fence it was elected with,
 //! so that a worker that slept through the end of its lease changes nothing here.
 
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, Timestamp, doc};
 use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
 use mongodb::{Client, Collection};
@@ -113,19 +114,26 @@ impl Lease {
         }
     }
 
-    /// Where to go on in each stream; `None` when all copies must be checked first.
-    pub(super) fn tokens(&self, streams: usize) -> Option<Vec<Bson>> {
-        if !self.before.get_bool("repaired").unwrap_or(false) {
-            return None;
-        }
-        let tokens = self.before.get_document("tokens").ok()?;
-        (0..streams).map(|number| tokens.get(number.to_string()).cloned()).collect()
+    /// Whether all copies were true at some time after the streams began.
+    pub(super) fn is_repaired(&self) -> bool {
+        self.before.get_bool("repaired").unwrap_or(false)
+    }
+
+    /// Where to go on in a stream; `None`: now.
+    pub(super) fn token(&self, stream: usize) -> Option<Bson> {
+        self.before.get_document("tokens").ok()?.get(stream.to_string()).cloned()
     }
 
     /// All changes of a stream up to `token` have been dealt with.
     pub(super) async fn store_token(&self, stream: usize, token: Bson) -> Result<(), Stop> {
         // A pipeline's $literal keeps the token as it is.
         self.change(vec![doc! {"$set": {format!("tokens.{stream}"): {"$literal": token}}}]).await
+    }
+
+    /// All copies must be checked, and the stream begins anew at this time.
+    pub(super) async fn begin_again(&self, stream: usize, time: Timestamp) -> Result<(), Stop> {
+        let begin = doc! {"$set": {format!("tokens.{stream}"): time, "repaired": false}};
+        self.change(vec![begin]).await
     }
 
     /// All copies were true at some time after the streams began.

@@ -64,7 +64,7 @@ pub async fn run(
     let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Mender { client, copies, rule }, dry_run, progress).await;
     result.map_err(|stop| match stop {
-        Stop::Failed(text) | Stop::HistoryLost(text) => text,
+        Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => text,
         Stop::Lost | Stop::Standalone => "the repair was interrupted".to_owned(),
     })
 }

@@ -73,6 +73,10 @@ impl Queue {
     }
 
     fn claims(statement: &Statement) -> bool {
+        // Of constants it is a claim; any other is rejected.
+        if statement.is_pipeline() {
+            return statement.touches(LOCKED);
+        }
         match statement.replacement() {
             Some(document) => is_lock(document.get(LOCKED)),
             None => statement

@@ -47,7 +47,13 @@ impl Replacement {
     }
 
     fn is_checked(&self, statement: &Statement) -> bool {
-        self.version.is_some_and(|version| statement.pinned(version).is_some())
+        let pins = |version: &str| {
+            let around = version.split_once('.').and_then(|(outer, below)| {
+                statement.pinned(outer).and_then(Bson::as_document).and_then(|document| at(document, below))
+            });
+            statement.pinned(version).is_some() || around.is_some()
+        };
+        self.version.is_some_and(pins)
     }
 
     /// What a replacement has done to a stored document that it must not.
@@ -76,7 +82,8 @@ impl Replacement {
 
     fn uncounted(&self, before: &Document, after: &Document) -> Option<String> {
         let old = self.version_of(before);
-        let new = Self::whole(self.version_of(after));
+        // A decimal that the client writes is as good.
+        let new = self.version_of(after).and_then(as_number).filter(|number| number.fract() == 0.0);
         match (Self::whole(old), new) {
             (Some(old), Some(new)) if new > old => None,
             (Some(_), _) => Some("the version is not higher after a save".to_owned()),

@@ -1,0 +1,29 @@
+//! A replacing document as an expression of a pipeline.
+
+use crate::document::{Document, Element, Kind, Slot, Value};
+
+/// Writes what the server would store of `document`. In a replacement, but not in a pipeline, it puts the time into empty
+/// timestamps at the top, `_id` apart (manual: "BSON Types", Timestamps). `$$CLUSTER_TIME` needs a replica set. A name with a dot
+/// or a leading `$` cannot stand in an expression; such a field stays empty.
+pub(super) fn write(slot: Slot<'_>, document: Document<'_>) {
+    let literal = |slot: Slot<'_>| slot.nested(|w| w.value("$literal", Value::document(document)));
+    let empty = || document.elements().filter(is_empty_timestamp).filter(has_plain_name);
+    if empty().next().is_none() {
+        return literal(slot);
+    }
+    slot.nested(|w| {
+        w.array("$mergeObjects", |a| {
+            literal(a.slot());
+            a.nested(|w| empty().for_each(|field| w.string(field.key, "$$CLUSTER_TIME")));
+        });
+    });
+}
+
+/// Whether the server puts the time in its place.
+pub(super) fn is_empty_timestamp(field: &Element<'_>) -> bool {
+    field.key != b"_id" && field.value.kind == Kind::Timestamp && field.value.bytes.iter().all(|byte| *byte == 0)
+}
+
+fn has_plain_name(field: &Element<'_>) -> bool {
+    !field.key.is_empty() && !field.key.starts_with(b"$") && !field.key.contains(&b'.')
+}
