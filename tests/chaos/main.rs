@@ -12,6 +12,7 @@ mod support;
 mod endurance;
 mod events;
 mod failover;
+mod histories;
 mod journal;
 mod pymongo;
 mod side_by_side;
