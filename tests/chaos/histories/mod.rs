@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bson::Document;
+use bson::{Document, doc};
 use mongodb::Database;
 
 use crate::journal::Outcome;
@@ -212,6 +212,8 @@ fn checked(workload: &dyn Workload, stage: &mut Stage, duration: Duration) -> Ve
     history.append(&mut last.history);
     print_summary(workload, &history);
     let database = stage.directly(PROTECTED);
+    // A new primary may not know yet that a majority has the last writes of the one before; with one of its own it does.
+    stage.wait_for(async { database.collection("settled").insert_one(doc! {}).await.unwrap() });
     let faults = || workload.faults(&history, &stage.wait_for(Stored::read(&database, workload)));
     poll(workload.settles_within(), || faults().is_empty().then_some(())).map_or_else(faults, |()| Vec::new())
 }

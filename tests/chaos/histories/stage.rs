@@ -47,6 +47,8 @@ pub(super) struct Stage {
     seed: u64,
     random: Random,
     round: Vec<Event>,
+    /// What makes each rule file another one.
+    block: usize,
     happened: BTreeMap<Event, usize>,
 }
 
@@ -57,7 +59,7 @@ impl Stage {
         let sides = (0..2).map(|_| Side::start(&set, &runtime)).collect();
         let direct = runtime.block_on(client(&set.uri()));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Stage { set, sides, direct, runtime, seed, random, round: Vec::new(), happened: BTreeMap::new() }
+        Stage { set, sides, direct, runtime, seed, random, round: Vec::new(), block: 1, happened: BTreeMap::new() }
     }
 
     /// Writers that take turns at the two docwards, and one more for the time after the events.
@@ -101,7 +103,8 @@ impl Stage {
     }
 
     fn carry_out(&mut self, event: Event) {
-        let (block, delay) = (1 + self.random.below(20), self.random.below(1000) as u64);
+        self.block += 1;
+        let (block, delay) = (self.block, self.random.below(1000) as u64);
         let chosen = self.random.below(self.sides.len());
         let side = &mut self.sides[chosen];
         match event {
@@ -116,7 +119,7 @@ impl Stage {
             Event::BreakRules => {
                 await_another(&side.docward, "stay in force", |docward| docward.rewrite_rules("rules: 7\n"));
                 std::thread::sleep(Duration::from_millis(delay));
-                reload(&side.docward, |docward| docward.rewrite_rules(&rules(block + 20)));
+                reload(&side.docward, |docward| docward.rewrite_rules(&rules(block)));
             }
         }
     }

@@ -216,7 +216,7 @@ impl Answer {
             Ok(true) => (Outcome::Acknowledged, None),
             Ok(false) => (Outcome::Refused, None),
             Err(error) if was_rejected(&error) => (Outcome::Refused, Some(short(&error))),
-            Err(error) => (Outcome::Unknown, Some(short(&error))),
+            Err(error) => (Outcome::Unknown, Some(format!("{} {:?}", short(&error), error.labels()))),
         };
         Answer { outcome, document: None, error }
     }
