@@ -106,7 +106,8 @@ impl Workload for Merge {
                 let values = last.into_iter().chain(writes.iter().filter(may_be));
                 let value = document.get_str(&field).ok();
                 let mut values = values.map(|operation| operation.details.get_str("value").ok());
-                if !values.any(|possible| possible == value) && !(value.is_none() && last.is_none()) {
+                let is_possible = value.is_none() && last.is_none() || values.any(|possible| possible == value);
+                if !is_possible {
                     faults.push(format!("{field} of document {id} is {value:?} after {last:?}"));
                 }
             }

@@ -90,8 +90,7 @@ fn newest(history: &[Operation], document: &Document, field: &str) -> Option<Str
     if stored < newest {
         return Some(format!("an older write of {field} won over {newest}: {document}"));
     }
-    (stored != 0 && !writes.iter().any(|operation| possible(operation)))
-        .then(|| format!("nobody wrote this {field}: {document}"))
+    (stored != 0 && !writes.iter().any(possible)).then(|| format!("nobody wrote this {field}: {document}"))
 }
 
 /// One timestamp for the whole document, saves included.

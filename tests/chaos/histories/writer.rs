@@ -4,7 +4,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bson::{Bson, Document, doc};
-use mongodb::error::{Error, ErrorKind, WriteFailure};
+use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, UpdateModifications};
 use mongodb::results::UpdateResult;
 use mongodb::{Collection, Database};
@@ -236,13 +236,8 @@ fn has_written(result: UpdateResult) -> bool {
     result.matched_count > 0 || result.upserted_id.is_some()
 }
 
-/// Whether the error says that nothing was stored: a rule's rejection, a conflict of versions, a duplicate key. A batch
-/// of which some was stored is none of these.
+/// Whether the error says that nothing was stored: a rule's rejection, a conflict of versions, a duplicate key. A
+/// batch of which some was stored, or a write whose durability is unknown, has no such code.
 fn was_rejected(error: &Error) -> bool {
-    let stored_some = match error.kind.as_ref() {
-        ErrorKind::InsertMany(_) => true,
-        ErrorKind::Write(WriteFailure::WriteConcernError(_)) => true,
-        _ => false,
-    };
-    !stored_some && matches!(server_code(error), Some(112 | 121 | 11000))
+    matches!(server_code(error), Some(112 | 121 | 11000))
 }
