@@ -52,13 +52,14 @@ const ON_FIELD: [(&str, &str); 15] = [
 ];
 
 /// Statements on no field of the rule.
-const PLAIN: [&str; 26] = [
+const PLAIN: [&str; 27] = [
     r#"insertOne({_id: 2, title: "Emma"})"#,
     r#"insertMany([{_id: 2, title: "Emma"}, {_id: 3, title: "Ulysses"}])"#,
     r#"updateMany({title: "Dune"}, {$set: {title: "Emma"}})"#,
     r#"updateMany({}, {$set: {title: "Emma"}})"#,
     r#"updateOne({_id: 1, tags: "a"}, {$set: {"tags.$": "b"}})"#,
     r#"updateOne({_id: 1}, {$set: {"tags.$[t]": "b"}}, {arrayFilters: [{t: "a"}]})"#,
+    r#"updateOne({_id: 1}, {$set: {title: "Emma"}}, {collation: {locale: "en"}})"#,
     r#"updateOne({_id: 2}, {$set: {title: "Emma"}}, {upsert: true})"#,
     r#"updateOne({_id: 2}, {$setOnInsert: {title: "Emma"}}, {upsert: true})"#,
     r#"updateOne({_id: 1}, [{$set: {title: "Emma"}}])"#,

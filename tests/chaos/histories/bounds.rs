@@ -34,11 +34,20 @@ impl Workload for Bounds {
             return;
         }
         let delta = [-3, -2, -1, 1, 2, 3][writer.below(6)];
-        let change = doc! { "$inc": { "available": delta }, "$push": { "moves": { "token": &token, "delta": delta } } };
-        match writer.below(2) {
-            0 => writer.record("increment", [token], doc! {}, |writer| writer.update(key, change)),
-            _ => writer
-                .record("find", [token], doc! {}, |writer| writer.find_and_update(self.name(), key, change, false)),
+        let change = |token: &str, delta: i32| {
+            doc! { "$inc": { "available": delta }, "$push": { "moves": { "token": token, "delta": delta } } }
+        };
+        let (one, other) = (change(&token, delta), change(&format!("{token}/other"), -delta));
+        match writer.below(3) {
+            // What one item gives the next one gets.
+            0 => {
+                let next = doc! { "_id": (key.get_i32("_id").unwrap() + 1) % DOCUMENTS };
+                let tokens = [token.clone(), format!("{token}/other")];
+                let updates = [(key, one), (next, other)];
+                writer.record("transaction", tokens, doc! {}, |writer| writer.update_together(updates))
+            }
+            1 => writer.record("increment", [token], doc! {}, |writer| writer.update(key, one)),
+            _ => writer.record("find", [token], doc! {}, |writer| writer.find_and_update(self.name(), key, one, false)),
         };
     }
 

@@ -68,7 +68,7 @@ impl Stage {
         (0..=WRITERS).map(|number| self.writer(number, client(number).database(database), name, true)).collect()
     }
 
-    /// Writers that know nothing of docward.
+    /// Writers that connect to the set directly.
     pub(super) fn direct_writers(&self, database: &str, name: &'static str) -> Vec<Writer> {
         (0..WRITERS).map(|number| self.writer(number, self.directly(database), name, false)).collect()
     }

@@ -4,7 +4,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bson::{Bson, Document, doc};
-use mongodb::error::Error;
+use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
 use mongodb::options::{ReturnDocument, UpdateModifications};
 use mongodb::results::UpdateResult;
 use mongodb::{Collection, Database};
@@ -131,6 +131,33 @@ impl Writer {
         let update = self.collection(collection);
         let updated = self.wait(async { update.update_one(filter, change).await });
         Answer::of(updated.map(has_written))
+    }
+
+    /// Several updates in one transaction, which is aborted if one of them matches nothing or fails.
+    pub(super) fn update_together(&self, updates: impl IntoIterator<Item = (Document, Document)>) -> Answer {
+        let collection = self.collection(self.name);
+        self.wait(async {
+            let mut session = match collection.client().start_session().await {
+                Ok(session) => session,
+                Err(error) => return Answer::of(Err(error)),
+            };
+            session.start_transaction().await.unwrap();
+            for (filter, change) in updates {
+                let updated = collection.update_one(filter, change).session(&mut session).await;
+                if !updated.as_ref().is_ok_and(|updated| updated.matched_count > 0) {
+                    let _ = session.abort_transaction().await;
+                    let error = updated.err().map(|error| short(&error));
+                    return Answer { outcome: Outcome::Refused, document: None, error };
+                }
+            }
+            loop {
+                match session.commit_transaction().await {
+                    Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {}
+                    Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => return Answer::of(Ok(false)),
+                    result => return Answer::of(result.map(|()| true)),
+                }
+            }
+        })
     }
 
     pub(super) fn update_many(&self, filter: Document, change: Document) -> Answer {
