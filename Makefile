@@ -34,7 +34,7 @@ odm: ## run ODMs directly and through docward: nothing differs, and with docs/od
 	@scripts/drivers.sh odm
 
 .PHONY: chaos
-chaos: ## clients at work while members and docward are killed, stopped, replaced; failover times; idle connections
+chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: of one only); clients while members and docward are killed; failover times
 	@scripts/chaos.sh
 
 .PHONY: soak

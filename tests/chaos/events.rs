@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -110,9 +111,10 @@ impl Stage {
                 self.members.push(added);
             }
             Event::RemoveMember => self.remove_member(),
-            Event::Reload => self.reload(|stage| stage.docward.signal("HUP")),
+            Event::Reload => reload(&self.docward, |docward| docward.signal("HUP")),
             Event::ChangeRules => {
-                self.reload(|stage| stage.docward.rewrite_rules(&rules(1 + stage.random.below(1000))))
+                let changed = rules(1 + self.random.below(1000));
+                reload(&self.docward, |docward| docward.rewrite_rules(&changed));
             }
             Event::HandOver => {
                 let next = self.start();
@@ -124,14 +126,6 @@ impl Stage {
                 self.docward_is(next);
             }
         }
-    }
-
-    /// Waits until docward says that it has loaded its rules once more.
-    fn reload(&mut self, cause: impl FnOnce(&mut Stage)) {
-        let loads = |stage: &Stage| stage.docward.log().iter().filter(|line| line.contains("rules loaded")).count();
-        let before = loads(self);
-        cause(self);
-        poll(PATIENCE, || (loads(self) > before).then_some(())).expect("docward does not load its rules again");
     }
 
     /// Half of the time the primary, else anyone.
@@ -184,12 +178,27 @@ impl Stage {
     }
 }
 
-/// A port that stays free while docward is dead, with some that follow: below those that systems give to outgoing
-/// connections.
-fn lasting_port() -> u16 {
+/// Causes docward to load its rules, and waits until it logs that it has.
+pub(crate) fn reload(docward: &Docward, cause: impl FnOnce(&Docward)) {
+    await_another(docward, "rules loaded", cause);
+}
+
+/// Waits until docward has logged one more line with `words` than before `cause`.
+pub(crate) fn await_another(docward: &Docward, words: &str, cause: impl FnOnce(&Docward)) {
+    let count = || docward.log().iter().filter(|line| line.contains(words)).count();
+    let before = count();
+    cause(docward);
+    poll(PATIENCE, || (count() > before).then_some(())).unwrap_or_else(|| panic!("docward does not log {words:?}"));
+}
+
+/// A port that stays free while docward is dead, with eleven that follow: below those that systems give to outgoing
+/// connections. Each call gives another one.
+pub(crate) fn lasting_port() -> u16 {
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let first = 20_000 + (std::process::id() % 1000) as u16 * 12;
-    let mut candidates = (first..32_000).step_by(12);
+    let begin = (std::process::id() % 1000) as u16;
+    let candidates = std::iter::repeat_with(|| 20_000 + (begin + GIVEN.fetch_add(1, Ordering::Relaxed)) % 1000 * 12);
+    let mut candidates = candidates.take(1000);
     candidates.find(|port| (*port..port + 12).all(is_free)).expect("no twelve free ports in a row")
 }
 

@@ -2,7 +2,8 @@
 //! drivers were told is compared with what is stored at the end.
 //!
 //! `make test` runs a short version of `whatever_happens...`; `make chaos` the long one, and the measurements that are
-//! ignored here. `DOCWARD_CHAOS_EVENTS` says how many events, `DOCWARD_CHAOS_SEED` in which order.
+//! ignored here. `DOCWARD_CHAOS_EVENTS` says how many events, `DOCWARD_CHAOS_SEED` in which order. `histories` checks each
+//! pattern apart.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -12,6 +13,7 @@ mod support;
 mod endurance;
 mod events;
 mod failover;
+mod histories;
 mod journal;
 mod pymongo;
 mod side_by_side;

@@ -13,12 +13,14 @@ use crate::workload::priced_item;
 pub(crate) async fn faults(database: &Database, journals: &[&Journal]) -> Vec<String> {
     let records: Vec<Record> = journals.iter().flat_map(|journal| journal.records()).collect();
     let content = Content::read(database).await;
-    let mut faults = written_once(&records, &content);
-    faults.extend(numbers(&content));
-    faults.extend(stock(&content));
+    let mut faults = written_once(expected(&records), content.tokens());
+    for collection in ["orders", "transfers"] {
+        faults.extend(numbers(content.of(collection)));
+    }
+    faults.extend(stock(content.of("stock")));
     faults.extend(prices(&records, &content));
     faults.extend(accounts(&content));
-    faults.extend(tree(&content));
+    faults.extend(tree(content.of("nodes")));
     faults
 }
 
@@ -63,45 +65,54 @@ impl Content {
     }
 }
 
-/// What was acknowledged is there once, what was refused is not, the rest at most once; nothing else is there.
-fn written_once(records: &[Record], content: &Content) -> Vec<String> {
-    let mut found = content.tokens();
+/// The tokens that an operation writes, each with how the operation ended; prices apart.
+fn expected(records: &[Record]) -> impl Iterator<Item = (String, Outcome)> {
+    let records = records.iter().filter(|record| record.kind != "price");
+    records.flat_map(|record| {
+        let tokens: Vec<String> = match record.kind.as_str() {
+            "batch" => (0..4).map(|part| format!("{}/{part}", record.token)).collect(),
+            _ => vec![record.token.clone()],
+        };
+        tokens.into_iter().map(|token| (token, record.outcome))
+    })
+}
+
+/// Acknowledged tokens are found once, rejected ones are not, unknown ones at most once; nothing else is found.
+pub(crate) fn written_once(
+    expected: impl IntoIterator<Item = (String, Outcome)>,
+    mut found: BTreeMap<String, usize>,
+) -> Vec<String> {
     let mut faults = Vec::new();
-    for record in records.iter().filter(|record| record.kind != "price") {
-        let parts = if record.kind == "batch" { 4 } else { 1 };
-        for part in 0..parts {
-            let token = if parts == 1 { record.token.clone() } else { format!("{}/{part}", record.token) };
-            let count = found.remove(&token).unwrap_or(0);
-            let right = match record.outcome {
-                Outcome::Acknowledged => count == 1,
-                Outcome::Refused => count == 0,
-                Outcome::Unknown => count <= 1,
-            };
-            if !right {
-                faults.push(format!("{token} is there {count} times: {record:?}"));
-            }
+    for (token, outcome) in expected {
+        let count = found.remove(&token).unwrap_or(0);
+        let right = match outcome {
+            Outcome::Acknowledged => count == 1,
+            Outcome::Refused => count == 0,
+            Outcome::Unknown => count <= 1,
+        };
+        if !right {
+            faults.push(format!("{token} is there {count} times: {outcome:?}"));
         }
     }
     faults.extend(found.keys().map(|token| format!("nobody wrote {token}")));
     faults
 }
 
-/// No number was issued twice, and none to nobody's knowledge.
-fn numbers(content: &Content) -> Vec<String> {
+/// Every document has a number in `no`, and no number is there twice.
+pub(crate) fn numbers(documents: &[Document]) -> Vec<String> {
     let mut faults = Vec::new();
-    for collection in ["orders", "transfers"] {
-        let mut issued = BTreeSet::new();
-        for document in content.of(collection) {
-            match document.get("no").and_then(integer) {
-                Some(number) if issued.insert(number) => {}
-                number => faults.push(format!("{collection}: number {number:?} twice or missing in {document}")),
-            }
+    let mut issued = BTreeSet::new();
+    for document in documents {
+        match document.get("no").and_then(integer) {
+            Some(number) if issued.insert(number) => {}
+            number => faults.push(format!("number {number:?} twice or missing in {document}")),
         }
     }
     faults
 }
 
-fn stock(content: &Content) -> Vec<String> {
+/// `available` began at 5, is what the moves make of it, and was in 0..=10 after each.
+pub(crate) fn stock(items: &[Document]) -> Vec<String> {
     let wrong = |item: &&Document| {
         let available = item.get("available").and_then(integer).unwrap();
         let mut sum = 5;
@@ -111,7 +122,7 @@ fn stock(content: &Content) -> Vec<String> {
         });
         !in_bounds || sum != available
     };
-    content.of("stock").iter().filter(wrong).map(|item| format!("out of bounds: {item}")).collect()
+    items.iter().filter(wrong).map(|item| format!("out of bounds: {item}")).collect()
 }
 
 /// Of each item the newest acknowledged price won, or a newer one whose client was told nothing.
@@ -152,23 +163,23 @@ fn accounts(content: &Content) -> Vec<String> {
     if stored == balances { Vec::new() } else { vec![format!("accounts are {stored:?}, transfers make {balances:?}")] }
 }
 
-/// Every path is its parent's and its parent.
-fn tree(content: &Content) -> Vec<String> {
-    let nodes = content.of("nodes");
+/// Every path is its parent's and its parent, so there is no circle.
+pub(crate) fn tree(nodes: &[Document]) -> Vec<String> {
     let path = |node: &Document| node.get_str("path").ok().map(str::to_owned);
     let paths: BTreeMap<&str, Option<String>> =
         nodes.iter().map(|node| (node.get_str("_id").unwrap(), path(node))).collect();
     let wrong = |node: &&Document| match node.get_str("parent") {
         Err(_) => path(node).is_some(),
-        Ok(parent) => {
-            let above = paths[parent].clone().unwrap_or_else(|| ",".to_owned());
+        Ok(parent) => paths.get(parent).is_none_or(|above| {
+            let above = above.clone().unwrap_or_else(|| ",".to_owned());
             path(node) != Some(format!("{above}{parent},"))
-        }
+        }),
     };
     nodes.iter().filter(wrong).map(|node| format!("not where its path says: {node}")).collect()
 }
 
-fn integer(value: &bson::Bson) -> Option<i64> {
+/// A whole number, whatever type it is stored in.
+pub(crate) fn integer(value: &bson::Bson) -> Option<i64> {
     value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(|| value.as_f64().map(|number| number as i64))
 }
 
@@ -197,10 +208,11 @@ fn faults_are_found() {
     let priced = |time: i64| Record { kind: "price".into(), ..record(&time.to_string(), Outcome::Acknowledged) };
     let content = Content(content);
     assert_eq!(prices(&[priced(40), priced(80), priced(6)], &content).len(), 1);
-    let found = written_once(&records, &content);
+    let found = written_once(expected(&records), content.tokens());
     assert_eq!(found.len(), 4, "{found:#?}");
     assert_eq!(
-        [numbers(&content), stock(&content), accounts(&content), tree(&content)].map(|faults| faults.len()),
+        [numbers(content.of("transfers")), stock(content.of("stock")), accounts(&content), tree(content.of("nodes"))]
+            .map(|faults| faults.len()),
         [1; 4]
     );
 }

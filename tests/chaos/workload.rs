@@ -258,7 +258,7 @@ pub(crate) fn priced_item(time: i64) -> i64 {
     time / 2 % 20
 }
 
-fn server_code(error: &Error) -> Option<i32> {
+pub(crate) fn server_code(error: &Error) -> Option<i32> {
     match error.kind.as_ref() {
         ErrorKind::Command(command) => Some(command.code),
         ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
@@ -267,7 +267,7 @@ fn server_code(error: &Error) -> Option<i32> {
 }
 
 /// The kind of an error, and how its text begins.
-fn short(error: &Error) -> String {
+pub(crate) fn short(error: &Error) -> String {
     let text: String = error.kind.to_string().chars().take(900).collect();
     format!("{:?} {text}", server_code(error))
 }

@@ -1,17 +1,24 @@
 //! The documentation, held to what docward does. What stands below `$ docward …` in a block marked `console` is what
 //! is printed; `UPDATE_EXPECT=1 cargo test --test documentation` writes it anew; read the difference. Rules and
-//! their tables: `rules.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what newcomers are
+//! their tables: `rules.rs`; what becomes of each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what newcomers are
 //! told: `contributing.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod book;
 mod contributing;
+mod forms;
 mod rules;
+mod stored;
 mod texts;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 /// Every page of `docs/`, and the papers beside it.
 fn pages() -> Vec<PathBuf> {
@@ -81,6 +88,22 @@ fn commands_in_shell_blocks_have_flags_that_exist() {
     assert!(seen >= 12, "{seen}");
 }
 
+/// Replaces each of `pages` by what `made_anew` makes of its text, if `UPDATE_EXPECT` is set; else the two must be the same.
+fn expect(pages: impl IntoIterator<Item = PathBuf>, mut made_anew: impl FnMut(&Path, &str) -> String) {
+    // Two tests write to the same pages.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    for page in pages {
+        let shown = std::fs::read_to_string(&page).unwrap();
+        let real = made_anew(&page, &shown);
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&page, real).unwrap();
+        } else {
+            assert_eq!(real, shown, "{}: UPDATE_EXPECT=1 writes it anew", page.display());
+        }
+    }
+}
+
 const OPENING: &str = "```console\n";
 const CLOSING: &str = "```\n";
 
@@ -88,23 +111,17 @@ const CLOSING: &str = "```\n";
 fn commands_print_what_the_documentation_shows() {
     let root = root();
     let mut blocks = 0;
-    for page in pages() {
-        let shown = std::fs::read_to_string(&page).unwrap();
+    expect(pages(), |_, shown| {
         let mut real = String::new();
-        let mut rest = shown.as_str();
+        let mut rest = shown;
         while let Some((before, block)) = rest.split_once(OPENING) {
             let (block, after) = block.split_once(CLOSING).unwrap();
             real.push_str(&format!("{before}{OPENING}{}{CLOSING}", run_block(block, &root)));
             rest = after;
             blocks += 1;
         }
-        real.push_str(rest);
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&page, real).unwrap();
-        } else {
-            assert_eq!(real, shown, "{}", page.display());
-        }
-    }
+        real + rest
+    });
     assert!(blocks >= 8, "{blocks}");
 }
 

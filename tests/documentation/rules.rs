@@ -8,14 +8,14 @@ use docward::rules::Pattern as _;
 use super::{blocks, docward, pages, root, said};
 
 /// What a block of YAML is.
-enum Shown {
+pub(super) enum Shown {
     RuleFile(String),
     TestFile(String),
     Configuration(String),
 }
 
 /// Rules may be shown without the file around them, and patterns without the rule.
-fn recognise(block: &[&str]) -> Shown {
+pub(super) fn recognise(block: &[&str]) -> Shown {
     let text = block.join("\n") + "\n";
     let indented = |by: usize| text.lines().map(|line| format!("{:by$}{line}\n", "")).collect::<String>();
     let begins = |word: &str| block.iter().any(|line| line.starts_with(word));
@@ -103,9 +103,7 @@ fn statements_become_what_the_tables_say() {
 
 fn with_test(rule: &[&str], given: &str, becomes: &str) -> String {
     let Shown::RuleFile(text) = recognise(rule) else { panic!("no rule above: {rule:?}") };
-    // What is judged is what a rule copies into, else what it names.
-    let named = |key: &str| Some(text.split_once(key)?.1.split([',', '\n', ' ']).next()?.split_once('.')?.1.to_owned());
-    let collection = named("into: ").or_else(|| named("namespace: ")).unwrap_or_default();
+    let (_, collection) = rule_collection(&text);
     let becomes = becomes.trim_end_matches('|').trim();
     let expected = match becomes.strip_prefix('`').and_then(|command| command.strip_suffix('`')) {
         Some(command) => format!("becomes: {}", serde_json::json!(format!("db.{collection}.{command}"))),
@@ -113,4 +111,13 @@ fn with_test(rule: &[&str], given: &str, becomes: &str) -> String {
     };
     let given = serde_json::json!(format!("db.{collection}.{given}"));
     format!("{text}    tests:\n      - {{ given: {given}, {expected} }}\n")
+}
+
+/// The database and collection whose statements a rule is about: what it copies into, else what it names.
+pub(super) fn rule_collection(rule_file: &str) -> (String, String) {
+    let named = |key: &str| {
+        let (database, collection) = rule_file.split_once(key)?.1.split([',', '\n', ' ']).next()?.split_once('.')?;
+        Some((database.to_owned(), collection.to_owned()))
+    };
+    named("into: ").or_else(|| named("namespace: ")).unwrap_or_default()
 }

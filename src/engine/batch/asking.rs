@@ -190,17 +190,28 @@ pub(in crate::engine) fn is_gone(reply: &Reply<'_>) -> bool {
     reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
 }
 
+/// The label by which drivers know that a write may be sent again.
+const RETRYABLE: &str = "RetryableWriteError";
+
+/// The error of docward's own find with the label that the server puts on the same error of a retryable write: without
+/// it the driver would report a step-down to the application instead of sending the write to the next primary.
+pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
+    reply.with_body(reply.message.header.response_to, |w| {
+        reply.body.elements().filter(|element| element.key != b"errorLabels").for_each(|element| w.element(element));
+        w.array("errorLabels", |labels| labels.string(RETRYABLE));
+    })
+}
+
 /// The reply to a statement, with what the commit said of its durability. The driver is to send a write again
 /// where the server says so, which it does of every commit, and where that is answered as the first time: `repeatable`.
 pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
-    const LABEL: &str = "RetryableWriteError";
     let error = commit.body.get("writeConcernError")?;
     let applied = Reply::parse(applied).ok()?;
     Some(applied.with_body(applied.message.header.response_to, |w| {
         w.elements(applied.body);
         w.value("writeConcernError", error);
-        if repeatable && has_label(commit, LABEL) {
-            w.array("errorLabels", |labels| labels.string(LABEL));
+        if repeatable && has_label(commit, RETRYABLE) {
+            w.array("errorLabels", |labels| labels.string(RETRYABLE));
         }
     }))
 }

@@ -88,6 +88,9 @@ impl<'f> BatchJob<'f> {
     ) -> Flow {
         let Ok(reply) = Reply::parse(looked) else { return close("the server's answer to a find cannot be read") };
         if !reply.is_ok() {
+            if asking::is_gone(&reply) && self.command.session().is_retryable_write() {
+                return Flow::Break(self.pass_on(&asking::as_retryable_write(&reply)));
+            }
             return self.take_refusal(&run, &reply, looked);
         }
         let Some(found) = asking::documents(&reply) else {

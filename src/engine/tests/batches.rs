@@ -198,3 +198,26 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
     let Step::Exchange(abort) = next(&mut plan, Input::Reply(&server), &mut session) else { panic!("not aborted") };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 }
+
+/// Drivers send a write again only where the error says so, and the server does not say it of a find.
+#[test]
+fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let save = doc! {"q": {"_id": 1}, "u": {"a": 1}};
+    let number = doc! {"lsid": {"id": 1}, "txnNumber": 5i64};
+    let in_transaction = doc! {"lsid": {"id": 1}, "txnNumber": 5i64, "autocommit": false};
+    for (session_fields, labelled) in [(doc! {}, false), (number, true), (in_transaction, false)] {
+        let mut body = doc! {"update": "c", "$db": "d"};
+        body.extend(session_fields);
+        let message = frame(&body, "updates", std::slice::from_ref(&save), 0);
+        let mut plan = Plan::new(&message, &rules, NOW);
+        let step = plan.next(Input::Start, &mut session());
+        assert!(matches!(step, Step::Exchange(_)) && plan.looks(), "{step:?}");
+        let gone = replies(doc! {"ok": 0.0, "code": 13435, "errmsg": "not primary and secondaryOk=false"});
+        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session()) else { panic!("no reply") };
+        let reply = documents(&reply).0;
+        assert_eq!(reply.get_i32("code").unwrap(), 13435);
+        let labels = reply.get_array("errorLabels").map(|labels| labels[0].as_str().unwrap()).ok();
+        assert_eq!(labels, labelled.then_some("RetryableWriteError"), "{body}: {reply}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Checked histories: for each pattern eight writers do what the pattern is about, through two docwards with the same
+//! rules before one replica set, while primaries step down and docwards are killed, restarted and reloaded. A checker
+//! compares what is stored with how each operation ended: acknowledged, rejected, or unknown.
+//!
+//! Each checker is first shown able to fail: the same operations without docward must show the anomaly.
+//!
+//! `DOCWARD_CHAOS_PATTERN` chooses a pattern (`queue`) or one workload (`replacement-merge`), `DOCWARD_CHAOS_SECONDS`
+//! how long each history is, `DOCWARD_CHAOS_SEED` the order of events and operations.
+
+mod bounds;
+mod bucket;
+mod copies;
+mod everyday;
+mod queue;
+mod replacement;
+mod sequence;
+mod stage;
+mod timestamps;
+mod tree;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use mongodb::Database;
+
+use crate::journal::Outcome;
+use crate::support::driver::all;
+use crate::support::process::{PATIENCE, poll};
+use crate::{setting, verify};
+use stage::Stage;
+use writer::{Operation, Writer};
+
+/// The database that the rules are about, and one that none is about.
+const PROTECTED: &str = "histories";
+const BARE: &str = "bare";
+
+/// Half of them write through each docward.
+const WRITERS: usize = 8;
+/// How long a writer pauses between two operations.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Fewer acknowledged operations show nothing.
+const ENOUGH: usize = 50;
+
+/// What writers do to the collections of one rule, and how to tell whether the rule's promise was kept.
+trait Workload: Sync {
+    /// The collection of the rule, and how the names of further collections begin. It begins with the pattern's name.
+    fn name(&self) -> &'static str;
+
+    /// The pattern with its settings, as in a rule. `block` differs from reload to reload.
+    fn settings(&self, block: usize) -> String;
+
+    /// What is stored first.
+    fn prepare(&self, writer: &mut Writer);
+
+    /// One operation, or a few that belong together.
+    fn step(&self, writer: &mut Writer);
+
+    /// What one writer does after all events.
+    fn finish(&self, _writer: &mut Writer) {}
+
+    /// How long the stored documents may take to become right after the last write.
+    fn settles_within(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Everything that is wrong, in words; nothing if the promise was kept.
+    fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String>;
+
+    /// Words of the fault that the same operations cause without docward.
+    fn anomaly(&self) -> &'static str;
+}
+
+const WORKLOADS: [&dyn Workload; 16] = [
+    &replacement::Reject,
+    &replacement::Merge,
+    &replacement::Guard,
+    &timestamps::PerField,
+    &timestamps::PerDocument,
+    &sequence::Counter,
+    &sequence::Optimistic,
+    &bounds::Bounds,
+    &bounds::Together,
+    &queue::Queue,
+    &bucket::Bucket,
+    &copies::Followed,
+    &copies::Referenced,
+    &tree::Tree,
+    &everyday::Deny,
+    &everyday::Defaults,
+];
+
+/// The workloads of a pattern, or the one of this name; all without either.
+fn chosen() -> Vec<&'static dyn Workload> {
+    let wanted = std::env::var("DOCWARD_CHAOS_PATTERN").unwrap_or_default();
+    let matches = |name: &str| wanted.is_empty() || name == wanted || name.split('-').next() == Some(&wanted);
+    let chosen: Vec<_> = WORKLOADS.into_iter().filter(|workload| matches(workload.name())).collect();
+    let names = WORKLOADS.map(|workload| workload.name()).join(", ");
+    assert!(!chosen.is_empty(), "DOCWARD_CHAOS_PATTERN={wanted} is no pattern and none of: {names}");
+    chosen
+}
+
+/// A rule file with one rule for each workload.
+fn rules(block: usize) -> String {
+    let rule = |workload: &dyn Workload| {
+        let (name, settings) = (workload.name(), workload.settings(block));
+        format!("  - {{ name: {name}, namespace: {PROTECTED}.{name}, {settings} }}\n")
+    };
+    format!("version: 1\nrules:\n{}", WORKLOADS.map(rule).concat())
+}
+
+/// The collections of a workload, read from a majority.
+struct Stored(BTreeMap<String, Vec<Document>>);
+
+impl Stored {
+    async fn read(database: &Database, workload: &dyn Workload) -> Stored {
+        let mut names = database.list_collection_names().await.unwrap();
+        names.retain(|name| name.starts_with(workload.name()));
+        let mut collections = BTreeMap::new();
+        for name in names {
+            let documents = all(database, &name).await;
+            collections.insert(name, documents);
+        }
+        Stored(collections)
+    }
+
+    fn of(&self, collection: &str) -> &[Document] {
+        self.0.get(collection).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What `verify::written_once` says of a history. `found` is how often each token is stored.
+fn written_once(history: &[Operation], found: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for token in found {
+        *counts.entry(token).or_default() += 1;
+    }
+    let expected = |operation: &Operation| {
+        let outcome = operation.answer.outcome;
+        operation.tokens.clone().into_iter().map(move |token| (token, outcome))
+    };
+    verify::written_once(history.iter().flat_map(expected), counts)
+}
+
+/// All writers at work while `meanwhile` runs, and on until enough was acknowledged.
+fn at_work(workload: &dyn Workload, writers: Vec<Writer>, meanwhile: impl FnOnce()) -> Vec<Operation> {
+    /// Ends the writers also when the thread that waits for them panics.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let (stopping, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let stop = Stop(&stopping);
+        let work = |mut writer: Writer| {
+            while !stopping.load(Ordering::Relaxed) {
+                let before = writer.history.len();
+                workload.step(&mut writer);
+                let added = writer.history[before..].iter().filter(|operation| operation.answer.is_acknowledged());
+                acknowledged.fetch_add(added.count(), Ordering::Relaxed);
+                std::thread::sleep(PAUSE);
+            }
+            writer.history
+        };
+        let writers: Vec<_> = writers.into_iter().map(|writer| scope.spawn(move || work(writer))).collect();
+        meanwhile();
+        let enough = || (acknowledged.load(Ordering::Relaxed) >= ENOUGH).then_some(());
+        poll(PATIENCE, enough).unwrap_or_else(|| panic!("{}: writers do not get on", workload.name()));
+        drop(stop);
+        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+    })
+}
+
+/// The workload without docward, in short rounds, until its checker finds the anomaly.
+fn shows_the_anomaly(workload: &dyn Workload, stage: &Stage) {
+    const ROUNDS: u32 = 30;
+    let mut last = Vec::new();
+    for round in 1..=ROUNDS {
+        let database = stage.directly(BARE);
+        stage.wait_for(async { database.drop().await.unwrap() });
+        let mut writers = stage.direct_writers(BARE, workload.name());
+        workload.prepare(&mut writers[0]);
+        let history = at_work(workload, writers, || std::thread::sleep(Duration::from_millis(300)));
+        last = workload.faults(&history, &stage.wait_for(Stored::read(&database, workload)));
+        if let Some(fault) = last.iter().find(|fault| fault.contains(workload.anomaly())) {
+            println!("{}: without docward, round {round}: {fault:.200}", workload.name());
+            return;
+        }
+    }
+    panic!("{}: {ROUNDS} rounds without docward never show {:?}: {last:#?}", workload.name(), workload.anomaly());
+}
+
+/// The workload through both docwards, with events; gives what is wrong.
+fn checked(workload: &dyn Workload, stage: &mut Stage, duration: Duration) -> Vec<String> {
+    let mut writers = stage.writers(PROTECTED, workload.name());
+    let mut last = writers.pop().unwrap();
+    workload.prepare(&mut writers[0]);
+    let started = Instant::now();
+    let mut history = at_work(workload, writers, || {
+        while started.elapsed() < duration {
+            stage.pause();
+            stage.next();
+        }
+    });
+    stage.set.await_settled();
+    workload.finish(&mut last);
+    history.append(&mut last.history);
+    print_summary(workload, &history);
+    let database = stage.directly(PROTECTED);
+    // A new primary may not know yet that a majority has the last writes of the one before; with one of its own it does.
+    stage.wait_for(async { database.collection("settled").insert_one(doc! {}).await.unwrap() });
+    let faults = || workload.faults(&history, &stage.wait_for(Stored::read(&database, workload)));
+    poll(workload.settles_within(), || faults().is_empty().then_some(())).map_or_else(faults, |()| Vec::new())
+}
+
+fn print_summary(workload: &dyn Workload, history: &[Operation]) {
+    let mut kinds: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    let mut errors: BTreeMap<String, usize> = BTreeMap::new();
+    for Operation { kind, answer, .. } in history {
+        kinds.entry(kind).or_default()[answer.outcome as usize] += 1;
+        if let Some(error) = answer.error.as_ref().filter(|_| answer.outcome == Outcome::Unknown) {
+            *errors.entry(error.chars().take(120).collect()).or_default() += 1;
+        }
+    }
+    for (kind, [acknowledged, rejected, unknown]) in kinds {
+        println!(
+            "{:20} {kind:12} {acknowledged:6} acknowledged {rejected:6} rejected {unknown:4} unknown",
+            workload.name()
+        );
+    }
+    for (error, count) in errors {
+        println!("{:20} {count:6} times: {error}", workload.name());
+    }
+}
+
+#[test]
+fn every_pattern_keeps_its_promise() {
+    let seed = setting("DOCWARD_CHAOS_SEED", 20_261_121);
+    let duration = Duration::from_secs(setting("DOCWARD_CHAOS_SECONDS", 1));
+    println!("DOCWARD_CHAOS_SEED={seed}");
+    let chosen = chosen();
+    let mut stage = Stage::start(seed);
+    let mut faults = Vec::new();
+    for workload in chosen {
+        shows_the_anomaly(workload, &stage);
+        let found = checked(workload, &mut stage, duration);
+        println!("{}: {} faults after {:?}", workload.name(), found.len(), stage.take_happened());
+        faults.extend(found.into_iter().map(|fault| format!("{}: {fault}", workload.name())));
+    }
+    assert!(faults.is_empty(), "DOCWARD_CHAOS_SEED={seed}: {faults:#?}");
+}

@@ -1,0 +1,270 @@
+//! One writer of a history: operations by the official driver, as an application does them, and how each ended.
+//! Blocking, so that a workload reads like a script. The driver retries by itself what may be retried.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bson::{Bson, Document, doc};
+use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
+use mongodb::options::{ReturnDocument, UpdateModifications};
+use mongodb::results::UpdateResult;
+use mongodb::{Collection, Database};
+use tokio::runtime::Handle;
+
+use crate::journal::Outcome;
+use crate::support::random::Random;
+use crate::workload::{server_code, short};
+
+/// How an operation ended.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// What a findAndModify returned.
+    pub(super) document: Option<Document>,
+    /// What the driver reported, of an operation that failed.
+    pub(super) error: Option<String>,
+}
+
+/// One operation of a history.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    pub(super) kind: &'static str,
+    /// Unique texts that it writes; empty for one that leaves none.
+    pub(super) tokens: Vec<String>,
+    /// What its checker wants to know of it.
+    pub(super) details: Document,
+    pub(super) writer: usize,
+    pub(super) answer: Answer,
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
+}
+
+/// A writer at work.
+pub(super) struct Writer {
+    /// Less than `WRITERS`, or `WRITERS` of the one that works after the events.
+    pub(super) number: usize,
+    /// Whether it writes through docward.
+    pub(super) is_protected: bool,
+    pub(super) history: Vec<Operation>,
+    database: Database,
+    /// The workload's first collection.
+    name: &'static str,
+    runtime: Handle,
+    random: Random,
+    count: usize,
+}
+
+impl Writer {
+    pub(super) fn new(
+        number: usize,
+        database: Database,
+        name: &'static str,
+        runtime: Handle,
+        seed: u64,
+        is_protected: bool,
+    ) -> Writer {
+        // Spread, because the numbers of small seeds are alike.
+        let seed = (seed ^ (number as u64 + 1) << 32 ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Writer { number, is_protected, history: Vec::new(), database, name, runtime, random: Random(seed), count: 0 }
+    }
+
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        self.random.below(limit)
+    }
+
+    /// A text that no other operation of the history has.
+    pub(super) fn token(&mut self) -> String {
+        self.count += 1;
+        format!("w{}-{}", self.number, self.count)
+    }
+
+    /// A time of some unit that no other operation of the history has, up to 50 ms late.
+    pub(super) fn time(&mut self) -> i64 {
+        self.count += 1;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+        let late = now - self.below(50) as i64;
+        (late * 1000 + self.count as i64 % 1000) * 16 + self.number as i64
+    }
+
+    /// Does an operation and adds it to the history.
+    pub(super) fn record(
+        &mut self,
+        kind: &'static str,
+        tokens: impl IntoIterator<Item = String>,
+        details: Document,
+        operate: impl FnOnce(&Writer) -> Answer,
+    ) -> Answer {
+        let began = Instant::now();
+        let answer = operate(self);
+        self.history.push(Operation {
+            kind,
+            tokens: tokens.into_iter().collect(),
+            details,
+            writer: self.number,
+            answer: answer.clone(),
+            began,
+            ended: Instant::now(),
+        });
+        answer
+    }
+
+    /// One `insertOne` or one ordered `insertMany`.
+    pub(super) fn insert(&self, collection: &str, documents: impl IntoIterator<Item = Document>) -> Answer {
+        let mut documents: Vec<Document> = documents.into_iter().collect();
+        let collection = self.collection(collection);
+        let inserted = match documents.len() {
+            1 => self.wait(async { collection.insert_one(documents.remove(0)).await.map(drop) }),
+            _ => self.wait(async { collection.insert_many(documents).await.map(drop) }),
+        };
+        Answer::of(inserted.map(|()| true))
+    }
+
+    pub(super) fn update(&self, filter: Document, change: impl Into<UpdateModifications>) -> Answer {
+        self.update_in(self.name, filter, change)
+    }
+
+    pub(super) fn update_in(
+        &self,
+        collection: &str,
+        filter: Document,
+        change: impl Into<UpdateModifications>,
+    ) -> Answer {
+        let update = self.collection(collection);
+        let updated = self.wait(async { update.update_one(filter, change).await });
+        Answer::of(updated.map(has_written))
+    }
+
+    /// Several updates in one transaction, which is aborted if one of them matches nothing or fails.
+    pub(super) fn update_together(&self, updates: impl IntoIterator<Item = (Document, Document)>) -> Answer {
+        let collection = self.collection(self.name);
+        self.wait(async {
+            let mut session = match collection.client().start_session().await {
+                Ok(session) => session,
+                Err(error) => return Answer::of(Err(error)),
+            };
+            session.start_transaction().await.unwrap();
+            for (filter, change) in updates {
+                let updated = collection.update_one(filter, change).session(&mut session).await;
+                if !updated.as_ref().is_ok_and(|updated| updated.matched_count > 0) {
+                    let _ = session.abort_transaction().await;
+                    let error = updated.err().map(|error| short(&error));
+                    return Answer { outcome: Outcome::Refused, document: None, error };
+                }
+            }
+            loop {
+                match session.commit_transaction().await {
+                    Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {}
+                    Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => return Answer::of(Ok(false)),
+                    result => return Answer::of(result.map(|()| true)),
+                }
+            }
+        })
+    }
+
+    pub(super) fn update_many(&self, filter: Document, change: Document) -> Answer {
+        let update = self.collection(self.name);
+        let updated = self.wait(async { update.update_many(filter, change).await });
+        Answer::of(updated.map(has_written))
+    }
+
+    /// `updateOne` with `upsert: true`.
+    pub(super) fn upsert(&self, filter: Document, change: Document) -> Answer {
+        let update = self.collection(self.name);
+        let updated = self.wait(async { update.update_one(filter, change).upsert(true).await });
+        Answer::of(updated.map(has_written))
+    }
+
+    pub(super) fn replace(&self, filter: Document, document: Document, upsert: bool) -> Answer {
+        let update = self.collection(self.name);
+        let replaced = self.wait(async { update.replace_one(filter, document).upsert(upsert).await });
+        Answer::of(replaced.map(has_written))
+    }
+
+    /// `findOneAndUpdate` that returns the new document.
+    pub(super) fn find_and_update(&self, collection: &str, filter: Document, change: Document, upsert: bool) -> Answer {
+        let collection = self.collection(collection);
+        let update = collection.find_one_and_update(filter, change);
+        let updated = self.wait(async { update.upsert(upsert).return_document(ReturnDocument::After).await });
+        match updated {
+            Ok(document) => Answer { document: document.clone(), ..Answer::of(Ok(document.is_some())) },
+            Err(error) => Answer::of(Err(error)),
+        }
+    }
+
+    pub(super) fn delete(&self, filter: Document) -> Answer {
+        let collection = self.collection(self.name);
+        let deleted = self.wait(async { collection.delete_one(filter).await });
+        Answer::of(deleted.map(|deleted| deleted.deleted_count > 0))
+    }
+
+    pub(super) fn delete_many(&self, filter: Document) -> Answer {
+        let collection = self.collection(self.name);
+        let deleted = self.wait(async { collection.delete_many(filter).await });
+        Answer::of(deleted.map(|deleted| deleted.deleted_count > 0))
+    }
+
+    /// A document of the workload's first collection; `None` also when the read fails.
+    pub(super) fn find(&self, filter: Document) -> Option<Document> {
+        let collection = self.collection(self.name);
+        self.wait(async { collection.find_one(filter).await }).ok().flatten()
+    }
+
+    /// The largest value of a field; `None` also when the read fails.
+    pub(super) fn largest(&self, field: &str) -> Option<Bson> {
+        let collection = self.collection(self.name);
+        let found = self.wait(async { collection.find_one(doc! {}).sort(doc! { field: -1 }).await });
+        found.ok().flatten()?.remove(field)
+    }
+
+    /// Makes a collection, and a unique index on `field` if there is one.
+    pub(super) fn create(&self, collection: &str, unique: Option<&str>) {
+        self.wait(async {
+            self.database.create_collection(collection).await.unwrap();
+            if let Some(field) = unique {
+                let options = mongodb::options::IndexOptions::builder().unique(true).build();
+                let index = mongodb::IndexModel::builder().keys(doc! { field: 1 }).options(options).build();
+                self.database.collection::<Document>(collection).create_index(index).await.unwrap();
+            }
+        });
+    }
+
+    fn collection(&self, name: &str) -> Collection<Document> {
+        self.database.collection(name)
+    }
+
+    fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+}
+
+impl Answer {
+    /// Of an operation that says whether it had a document to work on.
+    fn of(result: Result<bool, Error>) -> Answer {
+        let (outcome, error) = match result {
+            Ok(true) => (Outcome::Acknowledged, None),
+            Ok(false) => (Outcome::Refused, None),
+            Err(error) if was_rejected(&error) => (Outcome::Refused, Some(short(&error))),
+            Err(error) => (Outcome::Unknown, Some(format!("{} {:?}", short(&error), error.labels()))),
+        };
+        Answer { outcome, document: None, error }
+    }
+
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.outcome == Outcome::Acknowledged
+    }
+
+    /// For what must succeed.
+    pub(super) fn unwrap(self) {
+        assert!(self.is_acknowledged(), "{self:?}");
+    }
+}
+
+/// Whether there was a document to write to. A rule may insert one where the application asked for no upsert.
+fn has_written(result: UpdateResult) -> bool {
+    result.matched_count > 0 || result.upserted_id.is_some()
+}
+
+/// Whether the error says that nothing was stored: a rule's rejection, a conflict of versions, a duplicate key. A
+/// batch of which some was stored, or a write whose durability is unknown, has no such code.
+fn was_rejected(error: &Error) -> bool {
+    matches!(server_code(error), Some(112 | 121 | 11000))
+}

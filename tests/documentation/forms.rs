@@ -1,0 +1,155 @@
+//! The forms in which applications write, the same for every pattern: each operator on a field that the rule names and
+//! on others, replacements, upserts, findAndModify, pipelines, deletes, batches, and commands that write indirectly.
+
+/// One statement without `db.COLLECTION.`.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    /// What the statement is about: the heading of its table.
+    pub(super) topic: String,
+    pub(super) statement: String,
+    /// Statements of one class differ only in what `varies`.
+    pub(super) class: Option<&'static str>,
+    /// The operator, or the path, of a statement with a class.
+    pub(super) varies: String,
+}
+
+/// Operators on fields that no rule names. They change the document of [`STORED`].
+const ELSEWHERE: [(&str, &str); 15] = [
+    ("$set", r#"{title: "Emma"}"#),
+    ("$unset", r#"{title: ""}"#),
+    ("$inc", "{pages: 1}"),
+    ("$mul", "{pages: 2}"),
+    ("$min", "{pages: 1}"),
+    ("$max", "{pages: 999}"),
+    ("$bit", "{pages: {or: 1}}"),
+    ("$rename", r#"{title: "name"}"#),
+    ("$currentDate", "{seen: true}"),
+    ("$push", r#"{tags: "b"}"#),
+    ("$addToSet", r#"{tags: "b"}"#),
+    ("$pull", r#"{tags: "a"}"#),
+    ("$pullAll", r#"{tags: ["a"]}"#),
+    ("$pop", "{tags: 1}"),
+    ("$setOnInsert", r#"{title: "Emma"}"#),
+];
+
+/// Operators on a field that the rule names.
+const ON_FIELD: [(&str, &str); 15] = [
+    ("$set", "{FIELD: VALUE}"),
+    ("$unset", r#"{FIELD: ""}"#),
+    ("$inc", "{FIELD: 1}"),
+    ("$mul", "{FIELD: 2}"),
+    ("$min", "{FIELD: VALUE}"),
+    ("$max", "{FIELD: VALUE}"),
+    ("$bit", "{FIELD: {or: 1}}"),
+    ("$rename", r#"{FIELD: "old"}"#),
+    ("$currentDate", "{FIELD: true}"),
+    ("$push", "{FIELD: 1}"),
+    ("$addToSet", "{FIELD: 1}"),
+    ("$pull", "{FIELD: 1}"),
+    ("$pullAll", "{FIELD: [1]}"),
+    ("$pop", "{FIELD: 1}"),
+    ("$setOnInsert", "{FIELD: VALUE}"),
+];
+
+/// Statements on no field of the rule.
+const PLAIN: [&str; 27] = [
+    r#"insertOne({_id: 2, title: "Emma"})"#,
+    r#"insertMany([{_id: 2, title: "Emma"}, {_id: 3, title: "Ulysses"}])"#,
+    r#"updateMany({title: "Dune"}, {$set: {title: "Emma"}})"#,
+    r#"updateMany({}, {$set: {title: "Emma"}})"#,
+    r#"updateOne({_id: 1, tags: "a"}, {$set: {"tags.$": "b"}})"#,
+    r#"updateOne({_id: 1}, {$set: {"tags.$[t]": "b"}}, {arrayFilters: [{t: "a"}]})"#,
+    r#"updateOne({_id: 1}, {$set: {title: "Emma"}}, {collation: {locale: "en"}})"#,
+    r#"updateOne({_id: 2}, {$set: {title: "Emma"}}, {upsert: true})"#,
+    r#"updateOne({_id: 2}, {$setOnInsert: {title: "Emma"}}, {upsert: true})"#,
+    r#"updateOne({_id: 1}, [{$set: {title: "Emma"}}])"#,
+    r#"updateOne({_id: 1}, [{$set: {title: {$toUpper: "$title"}}}])"#,
+    r#"updateOne({_id: 1}, [{$replaceWith: {title: "Emma"}}])"#,
+    r#"replaceOne({_id: 1}, {title: "Emma"})"#,
+    r#"replaceOne({_id: 2}, {title: "Emma"}, {upsert: true})"#,
+    r#"findOneAndUpdate({_id: 1}, {$set: {title: "Emma"}})"#,
+    r#"findOneAndReplace({_id: 1}, {title: "Emma"})"#,
+    "findOneAndDelete({_id: 1})",
+    "deleteOne({_id: 1})",
+    r#"deleteMany({title: "Dune"})"#,
+    "deleteMany({})",
+    r#"bulkWrite([{insertOne: {document: {_id: 2, title: "Emma"}}}, {updateOne: {filter: {_id: 1}, update: {$set: {title: "Emma"}}}}])"#,
+    r#"find({title: "Dune"})"#,
+    r#"aggregate([{$match: {title: "Dune"}}])"#,
+    r#"aggregate([{$match: {title: "Dune"}}, {$out: "COLLECTION"}])"#,
+    r#"aggregate([{$match: {title: "Dune"}}, {$merge: {into: "COLLECTION"}}])"#,
+    r#"renameCollection("renamed")"#,
+    "drop()",
+];
+
+/// Paths below a field of the rule.
+const BELOW: [&str; 3] = ["FIELD.part", "FIELD.0", "FIELD.$[]"];
+
+/// Statements on a field of the rule. DOCUMENT is a document that has it.
+const CONCERNED: [&str; 18] = [
+    "insertOne({_id: 2, DOCUMENT})",
+    "insertMany([{_id: 2, DOCUMENT}, {_id: 3, DOCUMENT}])",
+    "updateMany({}, {$set: {FIELD: VALUE}})",
+    r#"updateOne({_id: 1}, {$rename: {title: "FIELD"}})"#,
+    r#"updateOne({_id: 1, FIELD: VALUE}, {$set: {title: "Emma"}})"#,
+    "updateOne({_id: 2}, {$set: {FIELD: VALUE}}, {upsert: true})",
+    "updateOne({_id: 2}, {$inc: {FIELD: 1}}, {upsert: true})",
+    "updateOne({_id: 2}, {$setOnInsert: {FIELD: VALUE}}, {upsert: true})",
+    r#"updateOne({_id: 2, FIELD: VALUE}, {$set: {title: "Emma"}}, {upsert: true})"#,
+    "updateOne({_id: 1}, [{$set: {FIELD: {$literal: VALUE}}}])",
+    r#"updateOne({_id: 1}, [{$unset: "FIELD"}])"#,
+    r#"updateOne({_id: 1}, [{$set: {FIELD: {$ifNull: ["$FIELD", VALUE]}}}])"#,
+    r#"replaceOne({_id: 1}, {title: "Emma", DOCUMENT})"#,
+    r#"replaceOne({_id: 1, FIELD: VALUE}, {title: "Emma", DOCUMENT})"#,
+    r#"replaceOne({_id: 2}, {title: "Emma", DOCUMENT}, {upsert: true})"#,
+    "findOneAndUpdate({_id: 1}, {$set: {FIELD: VALUE}})",
+    "findOneAndDelete({_id: 1, FIELD: VALUE})",
+    "deleteOne({_id: 1, FIELD: VALUE})",
+];
+
+/// The document that the statements find, and whose fields they change; a field of the rule has its value too.
+pub(super) const STORED: &str = r#"{_id: 1, title: "Dune", pages: 412, tags: ["a"]}"#;
+
+/// Every form: on no field of the rule, on each of its `fields` (names with a value), and the pattern's `own`.
+pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str) -> Vec<Form> {
+    let form = |topic: &str, statement: String| Form {
+        topic: topic.to_owned(),
+        statement: statement.replace("COLLECTION", collection),
+        class: None,
+        varies: String::new(),
+    };
+    let update = |topic: &str, class, operator: &str, arguments: &str| Form {
+        class: Some(class),
+        varies: operator.to_owned(),
+        ..form(topic, format!("updateOne({{_id: 1}}, {{{operator}: {arguments}}})"))
+    };
+    let elsewhere = if fields.is_empty() { "Statements" } else { "Statements on other fields" };
+    let operators = ELSEWHERE.map(|(operator, arguments)| update(elsewhere, "elsewhere", operator, arguments));
+    let mut forms: Vec<Form> = operators.into();
+    forms.extend(PLAIN.map(|statement| form(elsewhere, statement.to_owned())));
+    for (field, value) in fields {
+        let topic = format!("Statements on `{field}`");
+        let of_field = |text: &str| {
+            // A dotted path is a name with quotes, apart from where it has them already.
+            let quoted = text.replace("\"FIELD", &format!("\"{field}")).replace("$FIELD", &format!("${field}"));
+            let name = if field.contains('.') { format!("\"{field}\"") } else { field.clone() };
+            let nested = field.rsplit('.').fold(value.clone(), |inner, name| match inner == *value {
+                true => format!("{name}: {inner}"),
+                false => format!("{name}: {{{inner}}}"),
+            });
+            quoted.replace("DOCUMENT", &nested).replace("FIELD", &name).replace("VALUE", value)
+        };
+        let operators = ON_FIELD.iter();
+        forms.extend(
+            operators.map(|(operator, arguments)| update(&topic, "on a field", operator, &of_field(arguments))),
+        );
+        forms.extend(BELOW.map(|path| {
+            let path = path.replace("FIELD", field);
+            let statement = format!("updateOne({{_id: 1}}, {{$set: {{\"{path}\": 1}}}})");
+            Form { class: Some("below a field"), varies: path, ..form(&topic, statement) }
+        }));
+        forms.extend(CONCERNED.map(|statement| form(&topic, of_field(statement))));
+    }
+    forms.extend(own.iter().map(|statement| form("Statements of this pattern", statement.clone())));
+    forms
+}

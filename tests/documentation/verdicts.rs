@@ -1,0 +1,289 @@
+//! What docward does with each kind of statement, written into the patterns' pages.
+//!
+//! Between `<!-- statements …` and `<!-- end of statements -->` stands a table that this test makes: the statements of
+//! `forms`, run through the rule shown last above, as `docward explain` does. `UPDATE_EXPECT=1` writes it anew. The
+//! opening comment may name fields of the rule with a value for each (`field: available = 3`), further statements that
+//! applications of the pattern send (`also: updateOne(…)`), and a field that has another value each time (`varies: no`).
+//!
+//! `stored` then holds the table against a real mongod.
+
+use std::path::{Path, PathBuf};
+
+use docward::document::CowDocument;
+use docward::engine::{Need, Now, Outcome, Rehearsal, Said, Session, rehearse};
+use docward::patterns::RuleSet;
+use docward::rules::{Pattern as _, Source};
+use docward::shell::{self, Surroundings, render_unbroken};
+
+use super::forms::{self, Form};
+use super::rules::{Shown, recognise, rule_collection};
+use super::{blocks, expect, pages};
+
+const OPENING: &str = "<!-- statements\n";
+const END_OF_OPENING: &str = "-->\n";
+const CLOSING: &str = "<!-- end of statements -->\n";
+
+/// When the statements arrive: 2026-01-01T00:00:00Z, as in `docward test`.
+pub(super) const ARRIVAL: i64 = 1_767_225_600_000;
+
+/// A table's place and what its comment says.
+pub(super) struct Section {
+    /// "docs/patterns/bounds.md:20"
+    pub(super) place: String,
+    pub(super) rule_file: String,
+    pub(super) database: String,
+    pub(super) collection: String,
+    /// Fields of the rule, with a value for each.
+    pub(super) fields: Vec<(String, String)>,
+    /// A field whose stored value is not the one that the table shows.
+    pub(super) varies: Option<String>,
+    forms: Vec<Form>,
+}
+
+/// One statement and what becomes of it.
+pub(super) struct Judged {
+    form: Form,
+    pub(super) text: String,
+    pub(super) commands: Vec<CowDocument<'static>>,
+    pub(super) rehearsals: Vec<Rehearsal>,
+}
+
+/// What the table says of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Rewrites,
+    /// The stored documents decide, in a transaction.
+    Decides,
+    Rejects,
+    /// Rejected if the statement's filter matches a document, else sent as it came.
+    RejectsStored,
+    Forwards,
+}
+
+impl Section {
+    fn read(page: &Path, at: usize, text: &str, comment: &str) -> Section {
+        let place = format!("{}:{}", page.display(), at + 1);
+        let rules = blocks(text, "yaml");
+        let (_, rule) = rules.iter().rev().find(|(line, _)| *line < at).expect(&place);
+        let Shown::RuleFile(rule_file) = recognise(rule) else { panic!("{place}: no rule above: {rule:?}") };
+        let (database, collection) = rule_collection(&rule_file);
+        let (mut fields, mut also, mut varies) = (Vec::new(), Vec::new(), None);
+        for line in comment.lines() {
+            match line.split_once(": ").expect(&place) {
+                ("field", field) => {
+                    let (name, value) = field.split_once(" = ").expect(&place);
+                    fields.push((name.to_owned(), value.to_owned()));
+                }
+                ("varies", field) => varies = Some(field.to_owned()),
+                ("also", statement) => also.push(statement.to_owned()),
+                (other, _) => panic!("{place}: none of `field`, `also`, `varies`: {other}"),
+            }
+        }
+        let forms = forms::all(&fields, &also, &collection);
+        Section { place, rule_file, database, collection, fields, varies, forms }
+    }
+
+    pub(super) fn rules(&self) -> RuleSet {
+        let source = Source { name: self.place.clone(), text: self.rule_file.clone() };
+        RuleSet::from_sources(vec![source]).unwrap_or_else(|report| panic!("{}", report.render(false)))
+    }
+
+    pub(super) fn judged(&self) -> Vec<Judged> {
+        let rules = self.rules();
+        self.forms.iter().map(|form| self.judge(form, &rules)).collect()
+    }
+
+    fn judge(&self, form: &Form, rules: &RuleSet) -> Judged {
+        let text = format!("db.{}.{}", self.collection, form.statement);
+        let surroundings = Surroundings { database: &self.database, now: ARRIVAL };
+        let parsed = shell::parse(&text, surroundings);
+        let commands = parsed.unwrap_or_else(|error| panic!("{}: {text}: {}", self.place, error.message)).commands;
+        let rehearse = |command: &CowDocument<'static>| {
+            let mut session = Session { users: Some(Vec::new()), ..Session::default() };
+            rehearse(command.as_document(), rules, Now { milliseconds: ARRIVAL }, &mut session)
+        };
+        let rehearsals = commands.iter().map(rehearse).collect();
+        Judged { form: form.clone(), text, commands, rehearsals }
+    }
+
+    /// Without what every statement begins with.
+    fn short(&self, text: &str) -> String {
+        text.replace(&format!("db.{}.", self.collection), "")
+    }
+
+    /// A table for each topic, below its name.
+    fn tables(&self) -> String {
+        let judged = self.judged();
+        let tables = judged.chunk_by(|one, next| one.form.topic == next.form.topic);
+        tables.map(|judged| self.table(judged)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn table(&self, judged: &[Judged]) -> String {
+        let mut rows: Vec<Row> = Vec::new();
+        for row in judged.iter().map(|judged| self.row(judged)) {
+            match rows.iter_mut().find(|known| known.takes(&row)) {
+                Some(known) => known.statements.extend(row.statements),
+                None => rows.push(row),
+            }
+        }
+        rows.sort_by_key(|row| row.verdict as usize);
+        let rows: String = rows.iter().map(Row::to_text).collect();
+        format!("{}:\n\n| statement | docward | sent as, or error |\n|---|---|---|\n{rows}", judged[0].form.topic)
+    }
+
+    fn row(&self, judged: &Judged) -> Row {
+        let verdict = judged.verdict();
+        let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
+        let result = match verdict {
+            Verdict::Forwards => "as it came".to_owned(),
+            Verdict::Decides => "what the stored documents allow".to_owned(),
+            Verdict::Rejects | Verdict::RejectsStored => judged.reason(),
+            Verdict::Rewrites => {
+                let sent = judged.sent();
+                let shown = sent.iter().map(|sent| render_unbroken(sent.as_document(), &self.database));
+                shown.map(|sent| code(&self.short(&sent))).collect::<Vec<_>>().join("<br>")
+            }
+        };
+        Row { verdict, result, statements: vec![judged.form.clone()] }
+    }
+}
+
+/// Statements with the same verdict and the same result.
+struct Row {
+    verdict: Verdict,
+    /// Of the first statement.
+    result: String,
+    statements: Vec<Form>,
+}
+
+impl Row {
+    /// Whether another row says the same; of one class also if only what varies differs.
+    fn takes(&self, other: &Row) -> bool {
+        let (first, form) = (&self.statements[0], &other.statements[0]);
+        let of_class = form.class.is_some() && first.class == form.class;
+        let is_same = match self.verdict {
+            Verdict::Rewrites => of_class || self.result == other.result,
+            _ if of_class => self.result.replace(&first.varies, "") == other.result.replace(&form.varies, ""),
+            _ => self.result == other.result,
+        };
+        self.verdict == other.verdict && is_same
+    }
+
+    fn to_text(&self) -> String {
+        let does = match self.verdict {
+            Verdict::Rewrites => "rewrites",
+            Verdict::Decides => "decides in a transaction",
+            Verdict::Rejects => "rejects",
+            Verdict::RejectsStored => "rejects, if the filter matches a document",
+            Verdict::Forwards => "forwards",
+        };
+        format!("| {} | {does} | {} |\n", self.statements_text(), self.result)
+    }
+
+    /// Of statements of one class the first is written out.
+    fn statements_text(&self) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        let mut class = None;
+        for form in &self.statements {
+            match (lines.last_mut(), form.class) {
+                (Some(line), Some(_)) if form.class == class => line.push_str(&format!(", `{}`", form.varies)),
+                _ => lines.push(format!("`{}`", form.statement)),
+            }
+            class = form.class;
+        }
+        let with_others = |line: &String| line.replacen("`, `", "`, also `", 1);
+        lines.iter().map(with_others).collect::<Vec<_>>().join("<br>")
+    }
+}
+
+impl Judged {
+    pub(super) fn verdict(&self) -> Verdict {
+        let of = |rehearsal: &Rehearsal| match &rehearsal.outcome {
+            Outcome::Unchanged => Verdict::Forwards,
+            Outcome::Rewritten(sent) if sent.iter().any(|one| one.as_document().get("startTransaction").is_some()) => {
+                Verdict::Decides
+            }
+            Outcome::Rewritten(_) => Verdict::Rewrites,
+            Outcome::Undecided => Verdict::Decides,
+            Outcome::Rejected { .. } if self.questions().next().is_some() => Verdict::RejectsStored,
+            Outcome::Rejected { .. } => Verdict::Rejects,
+        };
+        let severity = |verdict: &Verdict| match verdict {
+            Verdict::Forwards => 0,
+            Verdict::Rewrites => 1,
+            Verdict::Decides => 2,
+            Verdict::RejectsStored => 3,
+            Verdict::Rejects => 4,
+        };
+        self.rehearsals.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
+    }
+
+    /// The finds that must find something for the statement to be rejected.
+    pub(super) fn questions(&self) -> impl Iterator<Item = &CowDocument<'static>> {
+        let needs = self.rehearsals.iter().flat_map(|rehearsal| &rehearsal.needs);
+        needs.filter_map(|need| match need {
+            Need::Match(question) => Some(question),
+            _ => None,
+        })
+    }
+
+    /// The commands that are sent instead; none after one that is rejected.
+    pub(super) fn sent(&self) -> Vec<&CowDocument<'static>> {
+        let rejected = |rehearsal: &Rehearsal| matches!(rehearsal.outcome, Outcome::Rejected { .. });
+        let last = self.rehearsals.iter().position(rejected).unwrap_or(self.rehearsals.len());
+        let each = self.commands.iter().zip(&self.rehearsals).take(last + 1);
+        each.flat_map(|(command, rehearsal)| rehearsal.sent(command)).collect()
+    }
+
+    /// Why it is rejected, as the error says.
+    fn reason(&self) -> String {
+        let rejected = self.rehearsals.iter().find(|rehearsal| matches!(rehearsal.outcome, Outcome::Rejected { .. }));
+        let rejected = rejected.unwrap();
+        let spoke = rejected.observations.iter().find(|observation| observation.said == Said::Reject);
+        let text = match (spoke, &rejected.outcome) {
+            (Some(observation), _) => observation.reason.clone(),
+            (None, Outcome::Rejected { message, .. }) => message.clone(),
+            (None, _) => String::new(),
+        };
+        text.replace('|', "\\|")
+    }
+}
+
+/// The tables of a page, and its text with all of them made anew.
+fn made_anew(page: &Path, text: &str) -> (Vec<Section>, String) {
+    let (mut sections, mut real, mut rest) = (Vec::new(), String::new(), text);
+    while let Some((before, comment)) = rest.split_once(OPENING) {
+        let (comment, table) = comment.split_once(END_OF_OPENING).expect("the comment ends");
+        let (_, after) = table.split_once(CLOSING).unwrap_or_else(|| panic!("{}: no {CLOSING}", page.display()));
+        let at = text.len() - rest.len() + before.len();
+        let section = Section::read(page, text[..at].lines().count(), text, comment);
+        real.push_str(&format!("{before}{OPENING}{comment}{END_OF_OPENING}\n{}\n{CLOSING}", section.tables()));
+        sections.push(section);
+        rest = after;
+    }
+    (sections, real + rest)
+}
+
+/// The tables of all patterns' pages.
+pub(super) fn sections() -> Vec<Section> {
+    let of_page = |page: PathBuf| made_anew(&page, &std::fs::read_to_string(&page).unwrap()).0;
+    pattern_pages().flat_map(of_page).collect()
+}
+
+fn pattern_pages() -> impl Iterator<Item = PathBuf> {
+    pages().into_iter().filter(|page| page.parent().is_some_and(|folder| folder.ends_with("docs/patterns")))
+}
+
+#[test]
+fn pages_show_what_becomes_of_each_kind_of_statement() {
+    let mut shown: Vec<PathBuf> = Vec::new();
+    expect(pattern_pages(), |page, text| {
+        let (sections, real) = made_anew(page, text);
+        shown.extend((!sections.is_empty()).then(|| page.to_owned()));
+        real
+    });
+    for pattern in docward::patterns::Pattern::NAMES {
+        let has_table = shown.iter().any(|page| page.file_stem().is_some_and(|stem| stem == *pattern));
+        assert!(has_table, "the page of `{pattern}` does not show what becomes of each kind of statement");
+    }
+}
