@@ -22,12 +22,14 @@ use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
 use super::onlookers::Onlookers;
 use super::reload::{Certificates, Part, Reload, Rules};
+use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
+use crate::secret::Secret;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
 
@@ -57,7 +59,7 @@ pub struct Arguments {
     #[arg(long)]
     log_documents: bool,
     /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
-    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    #[arg(long, value_name = "URL", value_parser = Unquoted(Endpoint::parse))]
     otlp: Option<Endpoint>,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
@@ -77,8 +79,8 @@ struct AdminArguments {
     #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
     admin: Option<AdminAddress>,
     /// Token that whoever asks there must show; everybody here sees it in the list of processes.
-    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
-    admin_token: Option<String>,
+    #[arg(long, value_name = "TOKEN", value_parser = Unquoted(values::token))]
+    admin_token: Option<Secret>,
     /// File with that token; needed for an address that other machines reach.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -167,7 +169,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 }
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
-    let upstream = Upstream::parse(settings.upstream(), settings.resolver).await.context("--upstream")?;
+    let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;

@@ -14,6 +14,7 @@ use super::code::Code;
 use super::diagnostic::{Diagnostic, Place, Report};
 use super::rule::Pattern;
 use super::set::{RuleSet, RuleSetHash};
+use super::shown::Kind;
 use super::source::{FileId, Source, Sources};
 use super::test_file::TestFiles;
 use super::yaml;
@@ -21,11 +22,11 @@ use super::yaml;
 /// How deep folders are searched: links to a folder above would otherwise never end.
 const MAX_FOLDERS: usize = 16;
 
-/// Reads one file; mistakes in reading it are in the second place.
-pub(super) fn single(path: &Path) -> (Sources, Vec<Diagnostic>) {
+/// Reads one file of settings; mistakes in reading it are in the second place.
+pub(super) fn single(path: &Path, public: &'static [&'static str]) -> (Sources, Vec<Diagnostic>) {
     let mut reading = Reading::default();
     reading.file(path);
-    (Sources::new(reading.sources), reading.found)
+    (Sources::of_kind(reading.sources, Kind::Settings(public)), reading.found)
 }
 
 impl<P: Pattern> RuleSet<P> {
@@ -40,7 +41,7 @@ impl<P: Pattern> RuleSet<P> {
         for path in paths {
             reading.path(path);
         }
-        Self::check(Sources::new(reading.sources), reading.found)
+        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
     }
 
     /// What [`RuleSet::hash`] of these files would be now, if they load: tells whether loading them again could
@@ -73,7 +74,7 @@ impl TestFiles {
                 Err((folder, error)) => reading.fail(&folder, Code::Unreadable, &describe(&error)),
             }
         }
-        Self::check(Sources::new(reading.sources), reading.found)
+        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
     }
 }
 

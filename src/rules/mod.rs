@@ -24,6 +24,7 @@ mod render;
 mod rule;
 mod set;
 mod settings;
+mod shown;
 mod source;
 #[cfg(test)]
 mod stub;
