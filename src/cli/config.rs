@@ -15,9 +15,12 @@ use super::values::{self, AdminAddress};
 use crate::admin;
 use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
-use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
+use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
 use crate::secret::Secret;
 use crate::service::{ConnectionString, MongoService};
+
+/// Bytes of `admin_token_file`.
+const MAX_TOKEN_FILE: usize = 4096;
 
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
@@ -175,8 +178,8 @@ impl AdminKeys {
 
 fn read_token(path: &Path) -> Result<Secret> {
     let flag = || format!("--admin-token-file {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(flag)?;
-    values::token(text.trim()).map_err(anyhow::Error::msg).with_context(flag)
+    let bytes = read_file(path, MAX_TOKEN_FILE).with_context(flag)?;
+    values::token(String::from_utf8_lossy(&bytes).trim()).map_err(anyhow::Error::msg).with_context(flag)
 }
 
 impl TlsKeys {

@@ -13,7 +13,7 @@ use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::patterns::{Rule, RuleSet};
 use crate::proxy::UpstreamError;
-use crate::rules::{Report, RuleId};
+use crate::rules::{MAX_FILE_BYTES, Report, RuleId, read_file};
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
 
@@ -75,7 +75,7 @@ impl Connection {
 
     /// The configuration file as it is now, to see whether it has changed; `None` when there is none to read.
     pub(super) fn config_text(&self) -> Option<Vec<u8>> {
-        std::fs::read(self.config.as_deref()?).ok()
+        read_file(self.config.as_deref()?, MAX_FILE_BYTES).ok()
     }
 }
 
