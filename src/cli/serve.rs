@@ -14,7 +14,7 @@ use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
@@ -273,7 +273,11 @@ async fn serve(
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let onlookers = onlookers.prepare(&mut config)?;
     let drain_timeout = config.drain_timeout;
-    let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
+    let opening = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone());
+    let proxy = tokio::select! {
+        proxy = opening => proxy?,
+        () = ended(&mut terminate, &mut interrupt, "ending before it listens") => return Ok(()),
+    };
     let observer = proxy.observer();
     let onlookers = onlookers.look_at(&observer, reload.status())?;
     announce(&proxy, onlookers.address())?;
@@ -286,10 +290,7 @@ async fn serve(
     };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-        }
+        ended(&mut terminate, &mut interrupt, "draining").await;
         // systemd's own patience (TimeoutStopSec) need not be known then.
         let patience = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
         tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(patience)]);
@@ -305,6 +306,14 @@ async fn serve(
     }
     onlookers.end().await;
     Ok(())
+}
+
+/// Waits for a signal to end, and logs what follows.
+async fn ended(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: {what}"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: {what}"),
+    }
 }
 
 /// Sockets that systemd, or another manager that speaks its protocol, has opened for us.
