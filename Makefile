@@ -17,6 +17,10 @@ test: ## run all tests; fetches the mongod, mongosh and Python packages they nee
 invariants: ## random statements against random rules, directly and through docward, for ten minutes (DOCWARD_INVARIANTS_SECONDS=600)
 	@scripts/invariants.sh
 
+.PHONY: attack
+attack: ## hostile clients on a release build: what they cost a client that does nobody harm (DOCWARD_ATTACK_SECONDS=10)
+	@scripts/attack.sh
+
 .PHONY: compat
 compat: ## run pymongo's own test suite directly and through docward, and say what differs
 	@scripts/compat.sh

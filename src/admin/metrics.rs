@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::guard::error;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
-use crate::proxy::{LiveRule, Phase};
+use crate::proxy::{LiveRule, MemoryUse, Phase};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
@@ -204,7 +204,19 @@ impl Sources {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
         page.counters("connections_refused", "Clients' connections that were closed before", by(counts.refused))?;
-        page.counters("connections_ended", "Relayed connections that are over, by whose doing it was", by(counts.ended))
+        page.counters(
+            "connections_ended",
+            "Relayed connections that are over, by whose doing it was",
+            by(counts.ended),
+        )?;
+        let MemoryUse { limit, used, waits } = self.observer.memory();
+        let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
+        page.gauges(
+            "large_messages_memory_bytes",
+            "Memory for large messages: what there is and what they take",
+            bytes,
+        )?;
+        page.counter("large_messages_waited", "Large messages that had to wait for memory", waits)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! A command without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in values have
 //! one shape, so shapes can be counted, and they tell nobody's data.
 
-use crate::command::{Class, Form, classify};
+use crate::command::{Class, Form, classify, shorten};
 use crate::document::{Document, Kind, Value};
 use crate::engine::command_of_frame;
 
@@ -17,11 +17,7 @@ const MAX_ENTRIES: usize = 4;
 pub fn shape(command: Document<'_>) -> String {
     let mut out = String::new();
     write_shape(command, &mut out);
-    if out.len() > MAX_LENGTH {
-        let end = (0..=MAX_LENGTH).rev().find(|at| out.is_char_boundary(*at)).unwrap_or(0);
-        out.truncate(end);
-        out.push('…');
-    }
+    shorten(&mut out, MAX_LENGTH);
     out
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::LogFormat;
+use super::machine;
 use super::values::{self, AdminAddress};
 use crate::admin;
 use crate::otlp::Endpoint;
@@ -90,6 +91,8 @@ pub(super) struct LimitKeys {
     pub(super) connections_per_address: Option<usize>,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) handshake_timeout: Option<Duration>,
+    /// In bytes.
+    pub(super) memory: Option<usize>,
 }
 
 /// Where one member's listener is.
@@ -215,8 +218,9 @@ impl LimitKeys {
         let (connections, connections_per_address) = (count("connections"), count("connections_per_address"));
         let mut duration = |key| reader.duration(key).map(|duration| duration.value);
         let (idle_timeout, handshake_timeout) = (duration("idle_timeout"), duration("handshake_timeout"));
+        let memory = checked(&mut reader, "memory", values::size);
         reader.finish();
-        Self { connections, connections_per_address, idle_timeout, handshake_timeout }
+        Self { connections, connections_per_address, idle_timeout, handshake_timeout, memory }
     }
 
     pub(super) fn settings(self) -> LimitSettings {
@@ -226,6 +230,8 @@ impl LimitKeys {
             connections_per_address: self.connections_per_address.or(default.connections_per_address),
             idle_timeout: self.idle_timeout.or(default.idle_timeout),
             handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
+            newcomers: None,
+            memory: self.memory.or_else(|| machine::memory().map(|all| all / 4)).unwrap_or(default.memory),
         }
     }
 }

@@ -10,6 +10,7 @@ mod explain;
 mod health;
 mod listening;
 mod logging;
+mod machine;
 mod man;
 mod onlookers;
 mod record;

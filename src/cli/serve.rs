@@ -98,9 +98,14 @@ struct LimitArguments {
     /// Close connections that nobody used for so long, such as 30m [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     idle_timeout: Option<Duration>,
-    /// Close connections without a first message within this time [default: 10s].
+    /// Close connections without a first message, or without a login where the server demands one, within this time
+    /// [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     handshake_timeout: Option<Duration>,
+    /// Memory for large messages while they are collected and judged, such as 256MiB [default: a quarter of the
+    /// container's or machine's].
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<usize>,
 }
 
 pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
@@ -110,14 +115,15 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     logging::start(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
-        let (onlookers, (config, service)) = match configured.await {
+        let (onlookers, (mut config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
         if let Err(refused) = check_access(&service, &rules).await {
             return fail(&refused, EXIT_USAGE);
         }
-        raise_file_limit(config.limits.connections);
+        let files = raise_file_limit(config.limits.connections);
+        config.limits.newcomers = newcomers(config.limits.connections, files);
         let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
         let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
         match certificates(&config, &service) {
@@ -158,6 +164,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             connections_per_address: limits.connections_per_address.or(file.limits.connections_per_address),
             idle_timeout: limits.idle_timeout.or(file.limits.idle_timeout),
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
+            memory: limits.memory.or(file.limits.memory),
         },
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
@@ -244,12 +251,13 @@ fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<
     Ok(parts)
 }
 
-/// Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
-pub(super) fn raise_file_limit(connections: Option<usize>) {
+/// Gives the limit of open files. Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
+pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
     const OTHER_FILES: u64 = 100;
     let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
-    match rlimit::increase_nofile_limit(rlimit::INFINITY) {
-        Ok(limit) if needed.is_some_and(|needed| limit < needed) => tracing::warn!(
+    let limit = rlimit::increase_nofile_limit(rlimit::INFINITY);
+    match &limit {
+        Ok(limit) if needed.is_some_and(|needed| *limit < needed) => tracing::warn!(
             limit,
             needed,
             "the limit of open files is reached before limits: connections is; raise it (ulimit -n, LimitNOFILE=)"
@@ -257,6 +265,13 @@ pub(super) fn raise_file_limit(connections: Option<usize>) {
         Ok(_) => {}
         Err(error) => tracing::warn!("the limit of open files cannot be raised: {error}"),
     }
+    limit.ok()
+}
+
+/// How many connections may be without a login where one is demanded: half of those that there may be at all.
+fn newcomers(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
+    let by_files = || files.and_then(|files| usize::try_from(files / 2).ok());
+    connections.or_else(by_files).map(|all| all.div_ceil(2))
 }
 
 async fn serve(

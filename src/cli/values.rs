@@ -92,9 +92,29 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a whole number of at least 1".to_owned())
 }
 
+/// A whole number of `KiB`, `MiB` or `GiB`, at least one.
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let parsed = units.iter().find_map(|(unit, shift)| {
+        let number: usize = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        number.checked_mul(1 << shift)
+    });
+    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "write a number and a unit (KiB, MiB, GiB): 256MiB".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_a_unit() {
+        for (text, bytes) in [("256MiB", 256 << 20), ("1 GiB", 1 << 30), ("64KiB", 65536)] {
+            assert_eq!(size(text), Ok(bytes));
+        }
+        for text in ["", "0MiB", "256", "256MB", "-1KiB", "1.5GiB", "99999999999999999999GiB", "17179869184GiB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn an_admin_address_keeps_its_name() {

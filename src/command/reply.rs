@@ -99,6 +99,15 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Cuts what a message says of a client's own words to `limit` bytes, between two characters; what was cut ends in "…".
+pub fn shorten(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+}
+
 /// `{ok: 0, errmsg, code, codeName}` in the opcode of the request, for what is refused as a whole.
 /// `extra` may add fields such as `errInfo`.
 pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {

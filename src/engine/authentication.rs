@@ -36,6 +36,38 @@ pub(super) fn refusal() -> Refuse {
     }
 }
 
+/// Whether this reply to saslStart, saslContinue or a hello with `speculativeAuthenticate` says that the conversation is
+/// over and the client is who it says (the authentication specification, "SASL": `done: true`).
+#[must_use]
+pub fn has_logged_in(reply: &[u8]) -> bool {
+    let Some(reply) = Reply::parse(reply).ok().filter(Reply::is_ok) else { return false };
+    let speculative = reply.body.get("speculativeAuthenticate").and_then(Value::as_document);
+    let conversation = speculative.unwrap_or(reply.body);
+    conversation.get("done").and_then(Value::as_bool) == Some(true)
+}
+
+/// Asks, on a connection without a login, for what every login allows and none does not: whether something is in a
+/// collection that does not exist.
+#[must_use]
+pub fn login_question(request_id: i32) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(request_id, 0, 0, 96);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            w.string("count", "docward.none");
+            w.string("$db", "admin");
+        });
+    });
+    writer.finish()
+}
+
+/// Whether the answer to [`login_question`] says that the server demands a login. `None`: it cannot be told.
+#[must_use]
+pub fn means_login_demanded(reply: &[u8]) -> Option<bool> {
+    let reply = Reply::parse(reply).ok()?;
+    let code = reply.body.get("code").and_then(Value::as_i32);
+    Some(!reply.is_ok() && code == Some(code::UNAUTHORIZED))
+}
+
 /// Asks the server who is authenticated on a connection.
 #[must_use]
 pub fn users_question(request_id: i32) -> Vec<u8> {

@@ -2,8 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use smallvec::SmallVec;
+
 use super::Session;
-use super::judge::{asks_for_users, bench, judge_batch};
+use super::judge::{Judging, asks_for_users, bench};
 use super::plan::{Plan, Refuse, Step, reject_command, with_fields, write_with_fields};
 use crate::command::{Batch, Command, Form, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
@@ -32,7 +34,9 @@ impl<'f> Plan<'f> {
             Some(form) => {
                 let mut batch = Batch::read(&inner, form)?;
                 batch.body_changes = changes;
-                let judged = judge_batch(&mut batch, &[bench], self.now, &mut self.observations);
+                let mut judging = Judging::new(&mut batch, SmallVec::from_elem(bench, 1), true);
+                while !judging.take_turn(&batch, self.now, &mut self.observations) {}
+                let judged = judging.into_judged();
                 if let Some((refused, judged)) =
                     judged.iter().find_map(|j| j.refused.as_ref().or(j.only_new.as_ref()).map(|refused| (refused, j)))
                 {

@@ -131,14 +131,40 @@ fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
     })
 }
 
+/// What a server takes of a client's metadata at most, and of the application's name in it (mongod's
+/// `src/mongo/rpc/metadata/client_metadata.cpp`, `kMaxMongoDMetadataDocumentByteLength` and
+/// `kMaxApplicationNameByteLength`); a hello with more is answered with an error.
+const MAX_METADATA_LENGTH: usize = 512;
+const MAX_APP_NAME_LENGTH: usize = 128;
+
 fn note(hello: Document<'_>, session: &mut Session) {
     let client = hello.get("client").and_then(Value::as_document);
+    let client = client.filter(|client| client.as_bytes().len() <= MAX_METADATA_LENGTH);
     let application = client.and_then(|client| client.get("application")).and_then(Value::as_document);
-    if let Some(name) = application.and_then(|application| application.get("name")).and_then(Value::as_str) {
+    let name = application.and_then(|application| application.get("name")).and_then(Value::as_str);
+    // The server takes a client's first word for it and refuses others.
+    if let Some(name) = name.filter(|name| name.len() <= MAX_APP_NAME_LENGTH)
+        && session.app_name().is_none()
+    {
         session.app_name = Some(name.to_owned());
+        session.app_name_is_claimed = true;
     }
     if hello.get("speculativeAuthenticate").is_some() {
         session.forget_users();
+    }
+}
+
+/// Takes the application's name that a hello claimed for its own, if the server's reply in `frame` accepts the hello.
+pub fn note_reply(frame: &[u8], session: &mut Session) {
+    if !std::mem::take(&mut session.app_name_is_claimed) {
+        return;
+    }
+    let reply = match Header::of_frame(frame).map(|header| header.op_code) {
+        Ok(OpCode::Msg) => Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok()),
+        _ => reply_document(frame).ok().and_then(|body| Document::parse(body).ok()),
+    };
+    if reply.and_then(|reply| reply.get("ok")).and_then(Value::as_flag) != Some(true) {
+        session.app_name = None;
     }
 }
 
@@ -359,7 +385,7 @@ mod tests {
         for frame in [message(0, &hello), query(&hello)] {
             let mut session = Session { users: Some(vec![("admin".into(), "bob".into())]), ..Session::default() };
             assert_eq!(rewrite_request(&frame, &mut session, &mut Negotiation::default()), Ok(None));
-            assert_eq!(session.app_name.as_deref(), Some("shop"));
+            assert_eq!((session.app_name(), session.app_name.as_deref()), (None, Some("shop")));
             assert_eq!(session.users, Some(vec![("admin".into(), "bob".into())]));
         }
         let mut session = Session {
@@ -374,6 +400,29 @@ mod tests {
         )
         .unwrap();
         assert_eq!((session.users, session.app_name.as_deref()), (None, Some("shop")));
+    }
+
+    #[test]
+    fn an_application_is_called_what_the_server_accepted_first() {
+        let long = "x".repeat(129);
+        let mut session = Session::default();
+        let mut say = |name: &str, more: &str, ok: f64| {
+            let client = doc! {"application": {"name": name}, "platform": more};
+            rewrite_request(
+                &message(0, &doc! {"hello": 1, "client": client}),
+                &mut session,
+                &mut Negotiation::default(),
+            )
+            .unwrap();
+            note_reply(&message(0, &doc! {"ok": ok}), &mut session);
+            session.app_name().map(str::to_owned)
+        };
+        assert_eq!(say("refused", "", 0.0), None);
+        assert_eq!(say(&long, "", 1.0), None);
+        assert_eq!(say("shop", &"y".repeat(512), 1.0), None);
+        assert_eq!(say("shop", "", 1.0).as_deref(), Some("shop"));
+        assert_eq!(say("other", "", 1.0).as_deref(), Some("shop"));
+        assert_eq!(say("other", "", 0.0).as_deref(), Some("shop"));
     }
 
     #[test]

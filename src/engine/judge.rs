@@ -109,27 +109,60 @@ pub(super) fn stance(rule: &Rule, session: &Session) -> Stance {
     let users = session.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
     match rule.mode {
         Mode::Shadow => Stance::Shadow,
-        _ if rule.except.covers(session.app_name.as_deref(), users) => Stance::Except,
+        _ if rule.except.covers(session.app_name(), users) => Stance::Except,
         _ => Stance::Enforce,
     }
 }
 
-/// Judges every statement of a batch, which has none afterwards.
-pub(super) fn judge_batch<'r, 'a>(
-    batch: &mut Batch<'a>,
-    benches: &[Bench<'r>],
-    now: Now,
-    observations: &mut Observations,
-) -> Vec<Judged<'r, 'a>> {
-    let none = Bench::new();
-    let statements = std::mem::take(&mut batch.statements);
-    let judge = |statement: Statement<'a>| {
-        let bench = benches.get(statement.namespace).unwrap_or(&none);
-        let namespace = batch.namespace(&statement);
-        let context = Context { now: now.milliseconds, comment: batch.comment, variables: batch.variables, namespace };
-        judge_statement(statement, bench, &context, observations)
-    };
-    statements.into_iter().map(judge).collect()
+/// Statements that are judged before others have their turn, and bytes of them: some hundred microseconds' work.
+const TURN: usize = 100;
+const TURN_BYTES: usize = 128 * 1024;
+
+/// The judging of a batch, in turns.
+#[derive(Debug)]
+pub(super) struct Judging<'r, 'a> {
+    benches: SmallVec<[Bench<'r>; 1]>,
+    rest: std::vec::IntoIter<Statement<'a>>,
+    judged: Vec<Judged<'r, 'a>>,
+    /// Nothing behind the first rejection is carried out, so it is not judged.
+    stops_on_rejection: bool,
+}
+
+impl<'r, 'a> Judging<'r, 'a> {
+    /// Takes the statements out of `batch`. `benches`: the rules of its namespaces, in their order.
+    pub(super) fn new(batch: &mut Batch<'a>, benches: SmallVec<[Bench<'r>; 1]>, stops_on_rejection: bool) -> Self {
+        let statements = std::mem::take(&mut batch.statements);
+        let judged = Vec::with_capacity(statements.len());
+        Self { benches, rest: statements.into_iter(), judged, stops_on_rejection }
+    }
+
+    /// Judges the next statements of `batch`; false when there are more.
+    pub(super) fn take_turn(&mut self, batch: &Batch<'a>, now: Now, observations: &mut Observations) -> bool {
+        let none = Bench::new();
+        let mut bytes = 0;
+        for statement in self.rest.by_ref().take(TURN) {
+            bytes += statement.source_length();
+            let bench = self.benches.get(statement.namespace).unwrap_or(&none);
+            let namespace = batch.namespace(&statement);
+            let (now, comment, variables) = (now.milliseconds, batch.comment, batch.variables);
+            let context = Context { now, comment, variables, namespace };
+            let judged = judge_statement(statement, bench, &context, observations);
+            let last = judged.refused.is_some() && self.stops_on_rejection;
+            self.judged.push(judged);
+            if last {
+                return true;
+            }
+            if bytes >= TURN_BYTES {
+                break;
+            }
+        }
+        self.rest.as_slice().is_empty()
+    }
+
+    /// What has been judged.
+    pub(super) fn into_judged(self) -> Vec<Judged<'r, 'a>> {
+        self.judged
+    }
 }
 
 fn judge_statement<'r, 'a>(

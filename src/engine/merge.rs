@@ -20,6 +20,8 @@ pub(super) struct Tally {
     upserted: Vec<(usize, OwnedValue)>,
     /// The client's index, and the error's fields without it.
     errors: Vec<(usize, CowDocument<'static>)>,
+    /// Bytes of docward's own errors among them.
+    refused_length: usize,
     /// bulkWrite's results that are no errors, likewise.
     results: Vec<(usize, CowDocument<'static>)>,
     /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
@@ -78,11 +80,6 @@ impl Tally {
         }
     }
 
-    /// The server's error for a statement.
-    pub(super) fn error(&self, index: usize) -> Option<Document<'_>> {
-        self.errors.iter().find(|(known, _)| *known == index).map(|(_, error)| error.as_document())
-    }
-
     /// Adds the error that a command for one statement failed with.
     pub(super) fn fail(&mut self, index: usize, body: Document<'_>) {
         let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg" | b"errInfo");
@@ -90,9 +87,9 @@ impl Tally {
         self.errors.push((index, error));
     }
 
-    /// Leaves the server's error for a statement out.
-    pub(super) fn forget_error(&mut self, index: usize) {
-        self.errors.retain(|(known, _)| *known != index);
+    /// Leaves errors out; `stays` is asked with the client's index and the error.
+    pub(super) fn retain_errors(&mut self, mut stays: impl FnMut(usize, Document<'_>) -> bool) {
+        self.errors.retain(|(index, error)| stays(*index, error.as_document()));
     }
 
     /// Adds the error that a findAndModify failed with.
@@ -133,13 +130,17 @@ impl Tally {
         self.errors.iter().map(|(index, _)| *index).min()
     }
 
-    /// Adds docward's own error.
+    /// Adds docward's own error; one for which a reply has no room is not even put together.
     pub(super) fn refuse(&mut self, index: usize, statement: &Statement<'_>, refused: &Refused<'_>, ns: Namespace<'_>) {
+        let has_room = self.refused_length < MAX_ERROR_BYTES;
         let error = CowDocument::build(|w| {
             w.int32("code", refused.rejection.code);
-            w.string("errmsg", refusal::message(refused, statement.kind_name(), ns));
-            refusal::write_error_info(w, refused);
+            if has_room {
+                w.string("errmsg", refusal::message(refused, statement.kind_name(), ns));
+                refusal::write_error_info(w, refused);
+            }
         });
+        self.refused_length += error.as_document().as_bytes().len();
         self.errors.push((index, error));
     }
 

@@ -30,10 +30,10 @@ mod triage;
 
 use serde::{Deserialize, Serialize};
 
-pub use authentication::{read_users, users_question};
+pub use authentication::{has_logged_in, login_question, means_login_demanded, read_users, users_question};
 pub use composition::impossible;
 pub use observation::{Observation, Said};
-pub use plan::{Input, Plan, Step};
+pub use plan::{Input, Plan, Step, evaluation_length};
 pub use privileges::Privileges;
 pub use queries::{Admission, Entrance, Refusal};
 pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
@@ -44,15 +44,19 @@ pub use triage::{Triage, class_of_head, triage};
 /// What the engine remembers of one client connection.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Session {
-    /// `client.application.name` of the handshake.
+    /// `client.application.name` of the handshake; see [`Session::app_name`]. At most as long as a server takes.
     pub app_name: Option<String>,
+    /// The server has not accepted the hello that `app_name` is from.
+    pub app_name_is_claimed: bool,
     /// (authentication database, name) of everybody who is authenticated; `None` until it was asked for.
     pub users: Option<Vec<(String, String)>>,
+    /// The server demands a login, and there has been none on this connection.
+    pub must_log_in: bool,
     /// What the server lets them do. The next process asks again.
     #[serde(skip)]
     pub privileges: Privileges,
     /// "127.0.0.1:50000", for logs.
-    pub client: String,
+    pub client: Box<str>,
     /// The connection's number in its process, for logs.
     #[serde(skip)]
     pub connection: u64,
@@ -60,6 +64,14 @@ pub struct Session {
     #[serde(skip)]
     pub entrance: Entrance,
     pub own: OwnSession,
+}
+
+impl Session {
+    /// The application's name, once the server has accepted it.
+    #[must_use]
+    pub fn app_name(&self) -> Option<&str> {
+        self.app_name.as_deref().filter(|_| !self.app_name_is_claimed)
+    }
 }
 
 /// The server session that docward's own transactions run in, where none of the client's tells which.

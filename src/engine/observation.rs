@@ -1,8 +1,11 @@
 //! What rules said about a message, for logs and counters.
 
-use crate::command::Namespace;
+use crate::command::{Namespace, shorten};
 use crate::patterns::{Rejection, Rule};
 use crate::rules::RuleId;
+
+/// Bytes of a namespace that are remembered and logged; servers since 4.4 take 255.
+const MAX_NAMESPACE_LENGTH: usize = 255;
 
 /// The kinds of things a rule can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,11 +83,13 @@ impl Observations {
                     // Most messages are one rule's.
                     self.list = Vec::with_capacity(1);
                 }
+                let mut name = namespace.full_name();
+                shorten(&mut name, MAX_NAMESPACE_LENGTH);
                 self.list.push(Observation {
                     rule: rule.id,
                     rule_name: rule.name.value.clone(),
                     pattern: rule.pattern.name(),
-                    namespace: namespace.full_name(),
+                    namespace: name,
                     said,
                     reason: text(|rejection| &rejection.reason),
                     hint: text(|rejection| &rejection.hint),

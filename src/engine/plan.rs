@@ -10,15 +10,17 @@ use smallvec::SmallVec;
 
 use super::authentication::{self, is_by_certificate, read_users, users_question};
 use super::batch::BatchJob;
-use super::judge::{Bench, Refused, Stance, asks_for_users, bench, judge_batch};
+use super::judge::{Bench, Judging, Refused, Stance, asks_for_users, bench};
 use super::lookup::{Found, Lookup, LookupError};
 use super::observation::{Observation, Observations, Said};
 use super::privileges::{Answer, Asking};
 use super::roads::BUCKET_WRITE;
 use super::{Now, Session, inquiry, refusal};
-use crate::command::{Batch, Class, Command, CommandError, Form, Namespace, code, error_reply};
-use crate::document::{Document, Kind, OwnedValue, Writer};
-use crate::patterns::{CommandVerdict, Rejection, RuleSet, WholeCommand};
+use crate::command::{
+    Batch, Class, Command, CommandError, Form, MAX_STATEMENTS, Namespace, code, error_reply, shorten,
+};
+use crate::document::{Document, Kind, OwnedValue, Writer, peek};
+use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 
@@ -31,6 +33,8 @@ pub enum Step {
     Lookup(Lookup),
     /// Wait this long.
     Pause(Duration),
+    /// Let other connections have their turn: there is more to judge than a moment's work.
+    Yield,
     /// The end: the message goes upstream as it came; its reply, if one is expected, streams through.
     ForwardOriginal { expects_reply: bool },
     /// The end: this goes upstream instead; its reply, if one is expected, streams through.
@@ -49,6 +53,8 @@ pub enum Input<'i> {
     Start,
     Reply(&'i [u8]),
     Found(Result<Found, LookupError>),
+    /// Others have had their turn.
+    Resumed,
     /// This long after the first exchange.
     Paused {
         elapsed: Duration,
@@ -73,8 +79,31 @@ enum State<'f> {
     AwaitingUsers,
     AwaitingAnswer,
     AwaitingPrivileges(Box<BatchJob<'f>>, Asking),
+    Judging(Box<Unjudged<'f>>),
     Writing(Box<BatchJob<'f>>),
     Done,
+}
+
+/// Bytes that the evaluation of a message takes besides the message and what is sent instead, as an estimate: what is
+/// noted of each statement. 0 for short messages.
+#[must_use]
+pub fn evaluation_length(frame: &[u8]) -> usize {
+    /// A statement as it is read, and with what rules say of it.
+    const NOTED: usize = 700;
+    const SHORT: usize = 4096;
+    let Some(message) = (frame.len() > SHORT).then(|| Message::parse(frame).ok()).flatten() else { return 0 };
+    let in_sequences: usize = message.sequences.iter().map(|sequence| sequence.count()).sum();
+    let lists = peek(message.body).filter(|element| element.value.kind == Kind::Array);
+    let in_body = lists.map(|list| peek(list.value.bytes).count()).max().unwrap_or(0);
+    (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED
+}
+
+/// A write command of which more is to be judged.
+#[derive(Debug)]
+struct Unjudged<'f> {
+    command: Command<'f>,
+    batch: Batch<'f>,
+    judging: Judging<'f, 'f>,
 }
 
 /// Why a message ends without a plan.
@@ -85,7 +114,9 @@ pub(super) struct Refuse {
 
 impl From<CommandError> for Refuse {
     fn from(error: CommandError) -> Self {
-        Self { code: code::FAILED_TO_PARSE, text: error.to_string() }
+        let mut text = error.to_string();
+        shorten(&mut text, MAX_REASON_LENGTH);
+        Self { code: code::FAILED_TO_PARSE, text }
     }
 }
 
@@ -139,6 +170,10 @@ impl<'f> Plan<'f> {
                 self.state = State::Writing(job);
                 step
             }
+            (State::Judging(unjudged), Input::Resumed) => {
+                let Unjudged { command, batch, judging } = *unjudged;
+                self.judge(command, batch, judging, session)
+            }
             (State::AwaitingAnswer, Input::Reply(reply)) => {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
@@ -146,9 +181,14 @@ impl<'f> Plan<'f> {
             (State::AwaitingPrivileges(job, asking), Input::Reply(reply)) => {
                 self.take_privileges(job, asking, reply, session)
             }
-            (State::AwaitingUsers | State::AwaitingAnswer | State::AwaitingPrivileges(..) | State::Done, _) => {
-                Step::Close("docward lost its place in a plan".to_owned())
-            }
+            (
+                State::AwaitingUsers
+                | State::AwaitingAnswer
+                | State::AwaitingPrivileges(..)
+                | State::Judging(_)
+                | State::Done,
+                _,
+            ) => Step::Close("docward lost its place in a plan".to_owned()),
         }
     }
 
@@ -237,9 +277,25 @@ impl<'f> Plan<'f> {
                 ControlFlow::Break(step) => return Ok(step),
             }
         }
-        let judged = judge_batch(&mut batch, &benches, self.now, &mut self.observations);
-        let job = BatchJob::new(command, batch, judged, session.own);
-        Ok(self.begin(job, session))
+        let stops_on_rejection = batch.ordered || command.session().in_transaction;
+        let judging = Judging::new(&mut batch, benches, stops_on_rejection);
+        Ok(self.judge(command, batch, judging, session))
+    }
+
+    /// Judges the statements that are left, or as many as there is time for.
+    fn judge(
+        &mut self,
+        command: Command<'f>,
+        batch: Batch<'f>,
+        mut judging: Judging<'f, 'f>,
+        session: &mut Session,
+    ) -> Step {
+        if !judging.take_turn(&batch, self.now, &mut self.observations) {
+            self.state = State::Judging(Box::new(Unjudged { command, batch, judging }));
+            return Step::Yield;
+        }
+        let job = BatchJob::new(command, batch, judging.into_judged(), session.own);
+        self.begin(job, session)
     }
 
     /// Nothing is done for a client with docward's own privileges that it may not do itself.

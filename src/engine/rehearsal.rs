@@ -96,6 +96,7 @@ pub fn rehearse(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut 
                 let found = rehearsing.look_up(lookup);
                 plan.next(Input::Found(found), session)
             }
+            Step::Yield => plan.next(Input::Resumed, session),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: Duration::ZERO }, session),
             last => {
                 let outcome = rehearsing.conclude(last);
@@ -241,7 +242,9 @@ impl Rehearsing<'_> {
             },
             Step::Close(message) => Outcome::Rejected { message, sent },
             Step::Silent => Outcome::Rejected { message: "it is dropped".to_owned(), sent },
-            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => Outcome::Unchanged,
+            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {
+                Outcome::Unchanged
+            }
         }
     }
 }

@@ -70,8 +70,17 @@ fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
 }
 
 /// What a plan does next, if every filter matches a document that it looks for.
-fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
+/// The next step, of a plan that gives way to others as often as it wants.
+fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     let mut step = plan.next(input, session);
+    while matches!(step, Step::Yield) {
+        step = plan.next(Input::Resumed, session);
+    }
+    step
+}
+
+fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
+    let mut step = in_turns(plan, input, session);
     while plan.looks() {
         let found = replies(doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0});
         step = plan.next(Input::Reply(&found), session);

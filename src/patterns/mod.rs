@@ -24,7 +24,7 @@ mod tree;
 
 use std::sync::Arc;
 
-use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code};
+use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code, shorten};
 use crate::document::{Document, OwnedValue, Path, Value};
 use crate::rules::{self, Claim, Code, Diagnostic, Laxity, Located, MapReader, NamespacePattern, Node, ReadContext};
 use bounds::Bounds;
@@ -115,9 +115,16 @@ pub struct Rejection {
     pub hint: String,
 }
 
+/// Bytes of a reason, and of a hint: they may have names and values of a client's in them, which can be as long as a
+/// message.
+pub const MAX_REASON_LENGTH: usize = 1000;
+
 impl Rejection {
     pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason: reason.into(), hint: hint.into() }
+        let (mut reason, mut hint) = (reason.into(), hint.into());
+        shorten(&mut reason, MAX_REASON_LENGTH);
+        shorten(&mut hint, MAX_REASON_LENGTH);
+        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
     }
 }
 

@@ -137,7 +137,8 @@ async fn resume<P: Policy>(
     let PassedConnection { client, upstream, memo } = connection;
     let (local, peer) = (client.local_addr().ok()?, client.peer_addr().ok()?);
     let (client, upstream) = (Stream::from_std(client).ok()?, Stream::from_std(upstream).ok()?);
-    let patience = Patience::new(reception.limits.admitted(peer.ip()), reception.deadline());
+    let must_log_in = memo.standing.must_log_in();
+    let patience = Patience::new(reception.limits.admitted(peer.ip()), reception.deadline(), must_log_in);
     let mut relay = Relay::resume(client, upstream, door, local.ip(), memo.standing);
     relay.session.connection = relay.door.census.accepted();
     Some(Paired { connection: Connection { relay, closing, patience }, server: Box::new(memo.server) })
@@ -180,9 +181,11 @@ impl Reception {
         let own = OwnSession { id: bson::Uuid::new().bytes(), last_number: 0 };
         let entrance = door.entrance(local);
         let connection = door.census.accepted();
-        let session = Session { client: peer.to_string(), connection, own, entrance, ..Session::default() };
+        let must_log_in = self.upstream.demands_login();
+        let session =
+            Session { client: peer.to_string().into(), connection, own, entrance, must_log_in, ..Session::default() };
         let relay = Relay::new(client, upstream, door, local, session);
-        let patience = Patience::new(admission, deadline);
+        let patience = Patience::new(admission, deadline, must_log_in);
         let connection = Connection { relay, closing: way.closing, patience };
         Some(Paired { connection, server: Box::new(way.dial) })
     }

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
 use crate::audit::shape_of_frame;
+use crate::command::shorten;
 use crate::document::Value;
 use crate::engine::{Observation, Said, Session, command_of_frame};
 use crate::shell::render;
@@ -20,6 +21,9 @@ const RECENT: usize = 200;
 const BEHIND: usize = 256;
 /// Bytes of a command that are logged with its documents.
 const MAX_COMMAND_LENGTH: usize = 4096;
+
+/// Bytes of users' names in a line.
+const MAX_USERS_LENGTH: usize = 512;
 
 /// One rule's word on one message.
 #[derive(Debug, Clone, Serialize)]
@@ -73,17 +77,23 @@ impl Decision {
             namespace: observation.namespace,
             reason: observation.reason,
             hint: observation.hint,
-            app: session.app_name.clone(),
+            app: session.app_name().map(str::to_owned),
             users: session.users.as_ref().map(named),
-            client: session.client.clone(),
+            client: session.client.to_string(),
             connection: session.connection,
             left_out,
         }
     }
 
+    /// A line has at most some 8 kB, and 100 a second are logged (`observations`).
+    ///
     /// Rewrites are a rule's daily work; what an application or a DBA has to look at stands out from them.
     pub(super) fn log(&self) {
-        let users = self.users.as_ref().map(|users| users.join(" "));
+        let users = self.users.as_ref().map(|users| {
+            let mut users = users.join(" ");
+            shorten(&mut users, MAX_USERS_LENGTH);
+            users
+        });
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -117,10 +127,7 @@ fn text_of(frame: &[u8]) -> Option<String> {
     let command = command_of_frame(frame)?;
     let database = command.as_document().get("$db").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut text = render(command.as_document(), &database);
-    if text.len() > MAX_COMMAND_LENGTH {
-        text.truncate(text.floor_char_boundary(MAX_COMMAND_LENGTH));
-        text.push('…');
-    }
+    shorten(&mut text, MAX_COMMAND_LENGTH);
     Some(text)
 }
 

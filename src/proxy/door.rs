@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use super::census::Census;
 use super::hand_over::Leaving;
+use super::memory::Memory;
 use super::meter::Meter;
 use super::observations::Observations;
 use super::queries::Queries;
@@ -34,6 +35,7 @@ pub(super) struct Door<P> {
     pub(super) transactions: Arc<Transactions>,
     pub(super) census: Arc<Census>,
     pub(super) meter: Arc<Meter>,
+    pub(super) memory: Arc<Memory>,
     /// What docward offers the upstream whatever its clients do, the best first.
     pub(super) compressors: Option<Arc<[Method]>>,
     /// Told when a server could not be reached.
@@ -123,6 +125,7 @@ impl<P> Door<P> {
             transactions: self.transactions.clone(),
             census: self.census.clone(),
             meter: self.meter.clone(),
+            memory: self.memory.clone(),
             compressors: self.compressors.clone(),
             hurry: self.hurry.clone(),
             leaving: self.leaving.clone(),

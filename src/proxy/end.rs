@@ -14,8 +14,12 @@ pub(super) enum ClientFault {
     Wire(#[from] WireError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    #[error("it sent a message of {length} bytes before it logged in; until then {limit} are the most")]
+    TooLongBeforeLogin { length: usize, limit: usize },
     #[error("a hello of {0} bytes is no hello")]
     HelloTooLong(usize),
+    #[error("its message came too slowly while others waited for memory (limits: memory)")]
+    Stalled,
     #[error(
         "it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
     )]
@@ -48,6 +52,10 @@ pub(super) enum End {
     Drained,
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
     Unheard(Duration),
+    #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
+    NoLogin(Duration),
+    #[error("the client has not logged in, and others want its place (limits: connections)")]
+    Displaced,
     #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
     Idle(Duration),
     #[error("the connection to the client broke: {0}")]
@@ -64,17 +72,21 @@ pub(super) enum End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(super) const KINDS: [&str; 13] = [
+    pub(super) const KINDS: [&str; 17] = [
         "client_closed",
         "upstream_closed",
         "drained",
         "unheard",
+        "no_login",
+        "displaced",
         "idle",
         "client_broke",
         "upstream_broke",
         "client_message",
         "client_handshake",
         "client_tls",
+        "client_no_login",
+        "client_stalled",
         "upstream_message",
         "upstream_handshake",
         "judged",
@@ -87,12 +99,16 @@ impl End {
             Self::UpstreamClosed => "upstream_closed",
             Self::Drained => "drained",
             Self::Unheard(_) => "unheard",
+            Self::NoLogin(_) => "no_login",
+            Self::Displaced => "displaced",
             Self::Idle(_) => "idle",
             Self::ClientBroke(_) => "client_broke",
             Self::UpstreamBroke(_) => "upstream_broke",
             Self::Client(ClientFault::Wire(_)) => "client_message",
             Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
             Self::Client(ClientFault::Tls) => "client_tls",
+            Self::Client(ClientFault::Stalled) => "client_stalled",
+            Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
             Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
             Self::Upstream(_) => "upstream_message",
             Self::Judged(_) => "judged",
@@ -101,6 +117,14 @@ impl End {
 
     /// Whether somebody should look at it; connections come and go all the time.
     pub(super) fn is_remarkable(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Upstream(_) | Self::Judged(_) | Self::Unheard(_))
+        matches!(
+            self,
+            Self::Client(_)
+                | Self::Upstream(_)
+                | Self::Judged(_)
+                | Self::Unheard(_)
+                | Self::NoLogin(_)
+                | Self::Displaced
+        )
     }
 }

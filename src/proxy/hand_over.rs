@@ -27,7 +27,7 @@ use super::sockets::{Listening, Passed};
 
 /// Of [`Memo`]s: another number whenever one process's could not be understood by the other. A process of another
 /// format gets the listening sockets only.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// How long the new process waits for the sockets, which are sent at once.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long the old process waits for the new one, which starts meanwhile.

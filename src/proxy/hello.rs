@@ -68,17 +68,7 @@ impl Hello {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         timeout(CONNECT_TIMEOUT + await_for, async {
-            stream.write_all(&hello_request(topology_version, await_for)).await?;
-            stream.flush().await?;
-            let mut reply = vec![0; HEADER_LENGTH];
-            stream.read_exact(&mut reply).await?;
-            let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
-            if header.length > MAX_HELLO_LENGTH {
-                return Err(ErrorKind::InvalidData.into());
-            }
-            reply.resize(header.length, 0);
-            stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
-            Hello::parse(&reply)
+            Hello::parse(&exchange(stream, &hello_request(topology_version, await_for)).await?)
         })
         .await?
     }
@@ -127,6 +117,27 @@ impl Role {
             _ => Self::Other,
         }
     }
+}
+
+/// Asks and gives the whole reply.
+///
+/// # Errors
+/// The socket's, or `InvalidData` for what is no reply to a short question.
+pub(super) async fn exchange<S>(stream: &mut S, question: &[u8]) -> io::Result<Vec<u8>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    stream.write_all(question).await?;
+    stream.flush().await?;
+    let mut reply = vec![0; HEADER_LENGTH];
+    stream.read_exact(&mut reply).await?;
+    let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
+    if header.length > MAX_HELLO_LENGTH {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    reply.resize(header.length, 0);
+    stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
+    Ok(reply)
 }
 
 fn hello_request(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {

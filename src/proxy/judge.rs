@@ -4,12 +4,14 @@
 //! The engine says what is to be done, this file does it and feeds the result back. It must not know what
 //! a rule is. Next: [`crate::engine::Plan`].
 
+use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::end::{End, UpstreamFault};
+use super::memory::{Kept, SMALL, share_of};
 use super::meter::{Side, kind_of};
 use super::outbox::{poll_read, with_read_buffer};
 use super::owed::more_to_come;
@@ -18,7 +20,7 @@ use super::relay::{Relay, pack, unpack};
 use crate::audit::one_line;
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
-use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, read_users, users_question};
+use crate::engine::{Admission, Input, Now, Observation, Refusal, Step, evaluation_length, read_users, users_question};
 use crate::service::Answer;
 use crate::wire::compressed::{Compressor, inner_op_code};
 use crate::wire::splitter::{Class, Part, Splitter};
@@ -44,7 +46,9 @@ where
     }
 
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        self.wait_for_room(&frame).await;
         let (frame, came) = self.opened(frame)?;
+        self.keep(evaluation_length(&frame)).await;
         self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load();
         let frame = match rules.admit(&frame, &self.session.entrance) {
@@ -52,7 +56,7 @@ where
             Admission::Instead(instead) => instead,
             Admission::Refused(Refusal { step, reason, observations }) => {
                 if observations.is_empty() {
-                    let (client, app) = (&self.session.client, &self.session.app_name);
+                    let (client, app) = (&*self.session.client, self.session.app_name());
                     let reason = one_line(&reason);
                     tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
                 }
@@ -80,6 +84,10 @@ where
                     let found = self.look_up(lookup, watched).await?;
                     plan.next(Input::Found(found), &mut self.session)
                 }
+                Step::Yield => {
+                    tokio::task::yield_now().await;
+                    plan.next(Input::Resumed, &mut self.session)
+                }
                 Step::Pause(duration) => {
                     tokio::time::sleep(duration).await;
                     let elapsed = begun.map_or(duration, |begun| begun.elapsed());
@@ -92,6 +100,24 @@ where
         self.conclude(last, frame, came)
     }
 
+    /// A short message may hold a long one.
+    async fn wait_for_room(&mut self, frame: &[u8]) {
+        if self.kept.is_none()
+            && let Some(bytes) = share_of(frame)
+        {
+            let kept = self.kept.insert(Kept::for_message(&self.door.memory, bytes));
+            poll_fn(|cx| kept.poll_room(cx)).await;
+        }
+    }
+
+    /// Counts what is kept besides the message, if it is much.
+    async fn keep(&mut self, bytes: usize) {
+        if bytes > SMALL {
+            let kept = self.kept.get_or_insert_with(|| Kept::new(&self.door.memory));
+            kept.add(bytes).await;
+        }
+    }
+
     /// The last step of a message that came compressed by `came`.
     fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
@@ -99,7 +125,7 @@ where
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply),
             Step::Reply(message) => self.to_client.push(pack(message.into(), came).into_owned()),
             Step::Close(reason) => return Err(End::Judged(reason)),
-            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) => {}
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
         }
         Ok(())
     }
@@ -154,7 +180,16 @@ where
         let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
         self.to_upstream.push(message);
         let mut replies = Splitter::default();
-        let reply = std::future::poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched)).await?;
+        let mut has_room = false;
+        let reply = loop {
+            match poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched, has_room)).await? {
+                Ok(reply) => break reply,
+                Err(length) => {
+                    self.keep(length).await;
+                    has_room = true;
+                }
+            }
+        };
         self.waited += self.door.meter.since(asked);
         let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
         if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
@@ -163,12 +198,14 @@ where
         Ok(reply)
     }
 
+    /// The reply; or, unless there is room for any, the length of one that is large.
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
         replies: &mut Splitter<()>,
         watched: bool,
-    ) -> Poll<Result<Vec<u8>, End>> {
+        has_room: bool,
+    ) -> Poll<Result<Result<Vec<u8>, usize>, End>> {
         if watched {
             self.watch_client(cx)?;
         }
@@ -184,7 +221,13 @@ where
                 self.door.meter.read(Side::Upstream, read.len());
                 let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
                 match part {
-                    Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(reply)),
+                    Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
+                    Part::Starved if !has_room => {
+                        let header = Header::parse(replies.held()).map_err(UpstreamFault::from)?;
+                        if let Some(header) = header.filter(|header| header.length > SMALL) {
+                            return Poll::Ready(Ok(Err(header.length)));
+                        }
+                    }
                     Part::Starved => {}
                     _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
                 }
@@ -197,7 +240,7 @@ where
         let found = match self.door.service.find(lookup) {
             Answer::Here(found) => found,
             Answer::Coming(mut answer) => {
-                std::future::poll_fn(|cx| {
+                poll_fn(|cx| {
                     if watched {
                         self.watch_client(cx)?;
                     }

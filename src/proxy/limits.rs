@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::census::Refusal;
 use super::end::End;
+use super::newcomers::{Newcomers, Place};
 
 /// What is allowed; `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,18 +24,24 @@ pub struct LimitSettings {
     pub connections_per_address: Option<usize>,
     /// Without a message in either direction; a connection that waits for a reply is not idle.
     pub idle_timeout: Option<Duration>,
-    /// For TLS and the first message together.
+    /// For TLS, the first message and, where the server demands one, the login together.
     pub handshake_timeout: Duration,
+    /// Connections that have not logged in where they have to.
+    pub newcomers: Option<usize>,
+    /// Bytes of large messages that are collected, decompressed and rewritten at a time.
+    pub memory: usize,
 }
 
 impl Default for LimitSettings {
-    /// As mongod: who is idle stays. Ten seconds are a driver's own patience with a handshake.
+    /// As mongod: who is idle stays. Memory is that of a machine with 4 GiB. Ten seconds are a driver's own patience with a handshake.
     fn default() -> Self {
         Self {
             connections: None,
             connections_per_address: None,
             idle_timeout: None,
             handshake_timeout: Duration::from_secs(10),
+            newcomers: None,
+            memory: 1 << 30,
         }
     }
 }
@@ -67,6 +74,7 @@ impl Full {
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) settings: LimitSettings,
+    newcomers: Arc<Newcomers>,
     open: AtomicUsize,
     /// Only of addresses that have connections, and only if there is a limit for them.
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -81,7 +89,7 @@ pub(super) struct Admission {
 
 impl Limits {
     pub(super) fn new(settings: LimitSettings) -> Self {
-        Self { settings, ..Self::default() }
+        Self { newcomers: Newcomers::new(settings.newcomers), settings, ..Self::default() }
     }
 
     /// The connections there are now.
@@ -146,57 +154,101 @@ pub(super) struct Activity {
     pub(super) heard: bool,
 }
 
-/// Waits for a client that does not use its connection.
+/// What a client has done that has not logged in where it has to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Newcomer {
+    /// It has sent anything but hellos. Drivers' monitors never do, and never log in.
+    pub(super) conversed: bool,
+    /// A message has begun and is not here whole.
+    pub(super) within_message: bool,
+    /// Its hellos so far; wraps.
+    pub(super) hellos: u8,
+}
+
+/// Waits for a client that does not use its connection, or does not log in where it has to.
 #[derive(Debug)]
 pub(super) struct Patience {
     admission: Admission,
-    /// `None`: there is nothing to wait for any more.
-    timer: Option<Pin<Box<Sleep>>>,
+    /// `None`: there is nothing to wait for any more. Boxed: of most connections there is not.
+    wait: Option<Box<Wait>>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    timer: Pin<Box<Sleep>>,
+    /// Where the client has to log in.
+    place: Option<Place>,
+    is_displaced: bool,
+    /// Between two looks.
+    period: Duration,
     /// [`Activity::moves`] at the last look.
     seen: u32,
-    /// Whether the connection was idle then.
-    was_idle: bool,
+    /// How long nothing has happened, as far as looks tell.
+    quiet: Duration,
+    /// [`Newcomer::hellos`] at the last look, if a message was under way then.
+    stuck_at: Option<u8>,
+}
+
+impl Wait {
+    fn new(period: Duration, until: Instant, place: Option<Place>) -> Box<Self> {
+        let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
+        Box::new(Self { timer, place, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.place.as_mut().is_some_and(|place| place.poll_displaced(cx).is_ready()) {
+            (self.is_displaced, self.place) = (true, None);
+        }
+        if self.is_displaced { Poll::Ready(()) } else { self.timer.as_mut().poll(cx) }
+    }
 }
 
 impl Patience {
-    /// `deadline`: when the first message must have come.
-    pub(super) fn new(admission: Admission, deadline: Instant) -> Self {
-        let timer = Some(Box::pin(sleep_until(deadline)));
-        Self { admission, timer, seen: 0, was_idle: false }
+    /// `deadline`: when the first message must have come, and the login where there has to be one (`must_log_in`).
+    pub(super) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
+        let period = admission.limits.settings.handshake_timeout;
+        let place = must_log_in.then(|| admission.limits.newcomers.add(admission.address));
+        Self { admission, wait: Some(Wait::new(period, deadline, place)) }
     }
 
-    /// The first message has come.
-    pub(super) fn heard(&mut self) {
-        self.wait();
-    }
-
-    /// For half an idle timeout, if there is one.
-    fn wait(&mut self) {
-        let idle = self.admission.limits.settings.idle_timeout;
-        self.timer = idle.map(|limit| Box::pin(sleep(limit / 2)));
+    /// The first message has come, and the login where there has to be one.
+    pub(super) fn arrived(&mut self) {
+        let period = self.admission.limits.settings.idle_timeout.map(|limit| limit / 2);
+        self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
     }
 
     /// Ready when [`Self::judge`] is to be asked.
     pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.timer.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
+        self.wait.as_mut().map_or(Poll::Pending, |wait| wait.poll(cx))
     }
 
-    /// Whether the connection is to be closed. It is looked at twice in an idle timeout, so what is idle goes
-    /// after one to one and a half of it.
+    /// Whether the connection is to be closed; `newcomer`: its client has to log in. Who has arrived is looked at twice in
+    /// an idle timeout, so what is idle goes after one to one and a half of it.
     ///
     /// # Errors
-    /// [`End::Unheard`], [`End::Idle`].
-    pub(super) fn judge(&mut self, activity: Activity, busy: bool) -> Result<(), End> {
+    /// [`End::Displaced`], [`End::Unheard`], [`End::NoLogin`], [`End::Idle`].
+    pub(super) fn judge(&mut self, activity: Activity, busy: bool, newcomer: Option<Newcomer>) -> Result<(), End> {
         let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.limits.settings;
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        if wait.is_displaced {
+            return Err(End::Displaced);
+        }
         if !activity.heard {
             return Err(End::Unheard(handshake_timeout));
         }
-        let idle = activity.moves == std::mem::replace(&mut self.seen, activity.moves) && !busy;
-        match idle_timeout {
-            Some(limit) if idle && self.was_idle => return Err(End::Idle(limit)),
-            _ => self.wait(),
+        if let Some(newcomer) = newcomer {
+            let under_way = newcomer.within_message.then_some(newcomer.hellos);
+            let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
+            if newcomer.conversed || stuck {
+                return Err(End::NoLogin(handshake_timeout));
+            }
         }
-        self.was_idle = idle;
+        let idle = activity.moves == std::mem::replace(&mut wait.seen, activity.moves) && !busy;
+        wait.quiet = if idle { wait.quiet + wait.period } else { Duration::ZERO };
+        if let Some(limit) = idle_timeout.filter(|limit| wait.quiet >= *limit) {
+            return Err(End::Idle(limit));
+        }
+        wait.timer.as_mut().reset(Instant::now() + wait.period);
         Ok(())
     }
 }
@@ -239,8 +291,8 @@ mod tests {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
         let limits = Arc::new(Limits::new(settings));
         let at = |moves| Activity { moves, heard: true };
-        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
-        assert!(matches!(new().judge(Activity::default(), false), Err(End::Unheard(_))));
+        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+        assert!(matches!(new().judge(Activity::default(), false, None), Err(End::Unheard(_))));
         for (looks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
             (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
@@ -248,8 +300,29 @@ mod tests {
             (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
             let mut patience = new();
+            patience.arrived();
             let ends: Vec<bool> =
-                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy).is_err()).collect();
+                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy, None).is_err()).collect();
+            assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_to_log_in_may_say_hello_without_end_and_nothing_else() {
+        let limits = Arc::new(Limits::default());
+        let heard = |moves| Activity { moves, heard: true };
+        let at = |hellos, within_message| Newcomer { hellos, within_message, conversed: false };
+        for (looks, kept) in [
+            (&[at(1, false), at(2, false), at(2, false), at(3, false)][..], true),
+            (&[at(1, true), at(2, true), at(3, true), at(4, false)], true),
+            (&[at(1, false), at(1, true), at(1, true)], false),
+            (&[Newcomer { conversed: true, ..at(1, false) }], false),
+        ] {
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+            let ends: Vec<bool> = (0..)
+                .zip(looks)
+                .map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err())
+                .collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
         }
     }
@@ -258,10 +331,10 @@ mod tests {
     async fn without_an_idle_timeout_nothing_is_waited_for_once_the_client_is_heard() {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
             let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
-            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now());
-            assert!(patience.timer.is_some());
-            patience.heard();
-            assert_eq!(patience.timer.is_some(), waits);
+            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+            assert!(patience.wait.is_some());
+            patience.arrived();
+            assert_eq!(patience.wait.is_some(), waits);
         }
     }
 }

@@ -214,8 +214,7 @@ mod tests {
     }
 
     fn membership(seeds: &[&str], direct: bool, answers: &[(&str, Option<Hello>)]) -> Membership {
-        let upstream =
-            Upstream { seeds: seeds.iter().map(|seed| address(seed)).collect(), direct, compressors: None, tls: None };
+        let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
         let mut membership = Membership::new(Arc::new(upstream));
         for (from, hello) in answers {
             membership.note(Sighting {

@@ -106,6 +106,9 @@ async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender
             sleep(HEARTBEAT).await;
         }
         let hello = Hello::ask(&mut stream, version, HEARTBEAT).await?;
+        if last.is_none() {
+            upstream.learn_login_demand(address).await;
+        }
         last = Some(hello.clone());
         if sightings.send(sighting(address, hello)).await.is_err() {
             return Ok(());

@@ -80,7 +80,7 @@ impl Observations {
         let noted = Noted {
             effect: Effect::of(observation.said),
             statements: observation.statements,
-            app: session.app_name.as_deref(),
+            app: session.app_name(),
             namespace: &observation.namespace,
             reason: &observation.reason,
         };

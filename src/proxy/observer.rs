@@ -12,6 +12,7 @@ use super::board::{Board, MemberStatus, Phase};
 use super::census::{Census, ConnectionCounts};
 use super::decisions::Decision;
 use super::limits::Limits;
+use super::memory::{Memory, MemoryUse};
 use super::meter::{Measures, Meter};
 use super::observations::{LiveRule, Observations};
 use super::policy::Policy;
@@ -25,6 +26,7 @@ pub struct Observer<P> {
     pub(super) limits: Arc<Limits>,
     pub(super) census: Arc<Census>,
     pub(super) meter: Arc<Meter>,
+    pub(super) memory: Arc<Memory>,
     pub(super) service: Arc<dyn Service>,
     pub(super) query_address: Option<SocketAddr>,
 }
@@ -70,6 +72,12 @@ impl<P: Policy> Observer<P> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.limits.open()
+    }
+
+    /// What large messages take of the memory that is there for them.
+    #[must_use]
+    pub fn memory(&self) -> MemoryUse {
+        self.memory.usage()
     }
 
     /// Clients' connections since the start.

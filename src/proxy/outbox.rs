@@ -49,6 +49,11 @@ impl Outbox {
         self.bytes.is_empty() && !self.unflushed
     }
 
+    /// Bytes that have not been written.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
     /// Puts a message in the queue; [`poll_flush`](Self::poll_flush) sends it.
     pub(super) fn push(&mut self, message: Vec<u8>) {
         if self.bytes.is_empty() {

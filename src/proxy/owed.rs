@@ -22,6 +22,8 @@ pub(super) enum Treatment {
     Forward,
     /// A hello's: its addresses are rewritten, and the client gets it compressed so.
     Hello(Option<Compressor>),
+    /// A login's step: it is looked at on its way.
+    Login,
     /// The request went upstream in another form than it came in: the client gets its reply compressed so.
     Convert(Option<Compressor>),
 }

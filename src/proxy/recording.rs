@@ -181,7 +181,7 @@ impl Recording<'_> {
             // Random for each connection.
             connection: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
             client: &session.client,
-            app: session.app_name.as_deref(),
+            app: session.app_name(),
             users: session.users.as_deref(),
             milliseconds: self.now.milliseconds,
         };

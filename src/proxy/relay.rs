@@ -21,16 +21,17 @@ use self::retirement::Retirement;
 pub(super) use self::standing::Standing;
 use super::door::Door;
 use super::end::{ClientFault, End, UpstreamFault};
-use super::limits::Activity;
+use super::limits::{Activity, Newcomer};
+use super::memory::{Kept, Stalled, share_of};
 use super::meter::Side;
 use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
 use super::owed::{OwedReplies, Treatment, more_to_come};
 use super::policy::Policy;
 use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
-use crate::engine::Session;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::retirement::streams;
-use crate::engine::handshake::{awaits_news, rewrite_reply, rewrite_request};
+use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
+use crate::engine::{Session, has_logged_in};
 use crate::wire::compressed::{Compressor, Envelope, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
@@ -45,8 +46,8 @@ pub(super) enum Event {
     /// This message is to be judged; nothing is owed and nothing waits for the client.
     Judge(Vec<u8>),
     End(End),
-    /// The client's first message has come.
-    Heard,
+    /// The client's first message has come, and its login where there has to be one.
+    Arrived,
     /// It was to be passed on, and stands between two messages.
     Stands,
 }
@@ -71,6 +72,8 @@ struct Greeting {
     /// The client has said hello, and anything else.
     greeted: bool,
     conversed: bool,
+    /// Its hellos; wraps.
+    hellos: u8,
 }
 
 /// Both sockets and what is under way between them.
@@ -87,8 +90,8 @@ pub(super) struct Relay<C, U, P> {
     pub(super) passing: bool,
     retirement: Retirement,
     pub(super) activity: Activity,
-    /// Whether [`Event::Heard`] has been told.
-    heard_told: bool,
+    /// Whether [`Event::Arrived`] has been told.
+    arrival_told: bool,
     greeting: Greeting,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
@@ -101,10 +104,18 @@ pub(super) struct Relay<C, U, P> {
     pub(super) waited: u64,
     /// Waits until nothing is owed; the client's later messages wait in `unread`.
     judged: Option<Vec<u8>>,
-    /// Read from the client and not looked at yet; keeps no memory while it is empty.
-    unread: Vec<u8>,
-    /// How much of `unread` has been looked at. `0 ..= unread.len()`.
-    unread_at: usize,
+    /// `None` while there is nothing.
+    unread: Option<Box<Unread>>,
+    /// What it has of the memory for large messages.
+    pub(super) kept: Option<Box<Kept>>,
+}
+
+/// What was read from the client and not looked at yet.
+#[derive(Debug)]
+struct Unread {
+    bytes: Vec<u8>,
+    /// What has been looked at after all. `0 .. bytes.len()`.
+    at: usize,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -122,7 +133,7 @@ where
             passing: false,
             retirement: Retirement::default(),
             activity: Activity::default(),
-            heard_told: false,
+            arrival_told: false,
             greeting: Greeting::default(),
             session,
             negotiation: Negotiation::new(door.compressors.clone()),
@@ -134,8 +145,8 @@ where
             owed: OwedReplies::default(),
             waited: 0,
             judged: None,
-            unread: Vec::new(),
-            unread_at: 0,
+            unread: None,
+            kept: None,
         }
     }
 
@@ -164,8 +175,9 @@ where
             if idle && self.draining && self.greeting.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
-            if idle && self.activity.heard != std::mem::replace(&mut self.heard_told, self.activity.heard) {
-                return Poll::Ready(Event::Heard);
+            if idle && !self.arrival_told && self.activity.heard && !self.session.must_log_in {
+                self.arrival_told = true;
+                return Poll::Ready(Event::Arrived);
             }
             if idle {
                 return Poll::Pending;
@@ -198,6 +210,15 @@ where
         }
     }
 
+    /// What a client has done that still has to log in; `None`: nobody waits for a login.
+    pub(super) fn newcomer(&self) -> Option<Newcomer> {
+        self.session.must_log_in.then(|| Newcomer {
+            conversed: self.greeting.conversed,
+            within_message: !self.requests.between_frames(),
+            hellos: self.greeting.hellos,
+        })
+    }
+
     /// Whether the client waits for something.
     pub(super) fn is_busy(&self) -> bool {
         !self.is_settled() || self.judged.is_some()
@@ -224,8 +245,13 @@ where
         if self.owed.len() >= MAX_OWED {
             return Ok(Progress::Waits);
         }
-        if !self.unread.is_empty() {
-            return self.take_up_unread(cx);
+        if (self.kept.is_some() || !self.requests.held().is_empty())
+            && let Some(waits) = self.wait_for_memory(cx)?
+        {
+            return Ok(waits);
+        }
+        if let Some(unread) = self.unread.take() {
+            return self.take_up(cx, unread);
         }
         with_read_buffer(|buffer| {
             let Poll::Ready(read) = poll_read(cx, &mut self.client, buffer) else {
@@ -239,28 +265,64 @@ where
             let used = self.forward_requests(cx, read)?;
             self.door.meter.forwarded(&mut self.owed, came);
             self.activity.heard |= self.requests.between_frames();
-            self.unread.extend_from_slice(read.get(used..).unwrap_or_default());
+            self.keep_unread(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
         })
     }
 
-    fn take_up_unread(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        let unread = std::mem::take(&mut self.unread);
+    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<Unread>) -> Result<Progress, End> {
         let came = self.door.meter.now();
-        self.unread_at += self.forward_requests(cx, unread.get(self.unread_at..).unwrap_or_default())?;
+        unread.at += self.forward_requests(cx, unread.bytes.get(unread.at..).unwrap_or_default())?;
         self.door.meter.forwarded(&mut self.owed, came);
-        if self.unread_at < unread.len() {
-            self.unread = unread;
-        } else {
-            self.unread_at = 0;
+        if unread.at < unread.bytes.len() {
+            self.unread = Some(unread);
         }
         Ok(Progress::Moved)
+    }
+
+    fn keep_unread(&mut self, bytes: &[u8]) {
+        match &mut self.unread {
+            _ if bytes.is_empty() => {}
+            Some(unread) => {
+                unread.bytes.drain(..std::mem::take(&mut unread.at));
+                unread.bytes.extend_from_slice(bytes);
+            }
+            none => *none = Some(Box::new(Unread { bytes: bytes.to_vec(), at: 0 })),
+        }
+    }
+
+    /// What to wait for until the large message that has begun may come on; `None`: nothing. What was kept for one that is
+    /// done is free again.
+    fn wait_for_memory(&mut self, cx: &mut Context<'_>) -> Result<Option<Progress>, End> {
+        let held = self.requests.held();
+        if let Some(kept) = &mut self.kept {
+            kept.is_done |= held.is_empty();
+            if kept.is_done && !self.to_client.is_empty() {
+                kept.look(cx, self.to_client.len()).map_err(|Stalled| ClientFault::Stalled)?;
+                return Ok((!held.is_empty()).then_some(Progress::Waits));
+            }
+            if kept.is_done {
+                self.kept = None;
+            }
+        }
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => match share_of(held) {
+                Some(bytes) => none.insert(Kept::for_message(&self.door.memory, bytes)),
+                None => return Ok(None),
+            },
+        };
+        if kept.poll_room(cx).is_pending() {
+            return Ok(Some(Progress::Idle));
+        }
+        kept.look(cx, held.len()).map_err(|Stalled| ClientFault::Stalled)?;
+        Ok(None)
     }
 
     /// Reads the client while its messages have to wait, only to notice when it goes away. Bounded: a client
     /// that sends on and on is noticed later, when its messages' turn has come.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        if self.unread.len() - self.unread_at >= READ_LENGTH {
+        if self.unread.as_ref().is_some_and(|unread| unread.bytes.len() - unread.at >= READ_LENGTH) {
             return Ok(Progress::Waits);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
@@ -269,9 +331,7 @@ where
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
                 self.door.meter.read(Side::Client, read.len());
-                self.unread.drain(..self.unread_at);
-                self.unread_at = 0;
-                self.unread.extend_from_slice(read);
+                self.keep_unread(read);
                 Ok(Progress::Moved)
             }
         })
@@ -333,6 +393,7 @@ where
         self.greeting.watched = awaits_news(&frame) || self.greeting.greeted && !self.greeting.conversed;
         self.greeting.streams = streams(&frame);
         self.greeting.greeted = true;
+        self.greeting.hellos = self.greeting.hellos.wrapping_add(1);
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
             self.owed.push(header.request_id, Treatment::Hello(came));
@@ -406,9 +467,15 @@ where
                 Part::Release(held) => self.send_client(cx, &held)?,
                 Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
+                    note_reply(&frame, &mut self.session);
+                    self.note_login(&frame);
                     let face = self.door.face(self.local);
                     let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
+                }
+                Part::Whole(Reply::Login, frame) => {
+                    self.note_login(&frame);
+                    self.send_client(cx, &frame)?;
                 }
                 Part::Whole(Reply::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
@@ -416,6 +483,12 @@ where
                 }
                 Part::Starved | Part::Stream => return Ok(()),
             }
+        }
+    }
+
+    fn note_login(&mut self, reply: &[u8]) {
+        if self.session.must_log_in && has_logged_in(reply) {
+            self.session.must_log_in = false;
         }
     }
 

@@ -23,6 +23,7 @@ use super::door::{Behind, Closing, Door};
 use super::hand_over::{self, Leaving, PassedConnection, Predecessor, Successor};
 use super::limits::{LimitSettings, Limits};
 use super::membership::Membership;
+use super::memory::Memory;
 use super::meter::Meter;
 use super::monitor::Monitors;
 use super::observations::Observations;
@@ -120,6 +121,7 @@ impl<P: Policy> Proxy<P> {
             transactions: Arc::default(),
             census: Arc::default(),
             meter: Arc::new(meter(&config)),
+            memory: Memory::new(config.limits.memory),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             hurry: Arc::default(),
             leaving: Arc::default(),
@@ -130,7 +132,7 @@ impl<P: Policy> Proxy<P> {
         let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
         let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
         let (rules, service) = (door.rules.clone(), door.service.clone());
-        let (census, meter) = (door.census.clone(), door.meter.clone());
+        let (census, meter, memory) = (door.census.clone(), door.meter.clone(), door.memory.clone());
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<Board>::default();
         let upstream = Arc::new(config.upstream.clone());
@@ -139,7 +141,7 @@ impl<P: Policy> Proxy<P> {
         let membership = Membership::discover(upstream).await;
         let deployment = Deployment::open(&config, membership, door, lobby, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
-        let observer = Observer { observations, rules, board, limits, census, meter, service, query_address };
+        let observer = Observer { observations, rules, board, limits, census, meter, memory, service, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,

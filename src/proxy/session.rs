@@ -17,7 +17,9 @@ use super::end::End;
 use super::limits::{Activity, Patience};
 use super::policy::Policy;
 use super::relay::{Event, Relay};
+use super::throttle::Throttle;
 use crate::audit::one_line;
+use crate::command::shorten;
 use crate::engine::Session;
 
 /// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
@@ -26,6 +28,11 @@ use crate::engine::Session;
 const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Bytes of a line on how a connection ended.
+const MAX_END_LENGTH: usize = 1000;
+/// Lines on ends that somebody should look at: a client can bring about thousands in a second.
+static ENDS: Throttle = Throttle::of(100);
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +45,8 @@ pub(super) enum Parting {
 /// What the relaying of messages stops for.
 enum Pause {
     End(End),
-    /// The client's first message has come.
-    Heard,
+    /// The client's first message has come, and its login where there has to be one.
+    Arrived,
     /// The relay was to be passed on, and stands between two messages.
     Stands,
     /// The listener has said something, or is gone.
@@ -86,7 +93,7 @@ where
         loop {
             match self.next(told, &dozer).await {
                 Pause::End(end) => return Some(end),
-                Pause::Heard => self.patience.heard(),
+                Pause::Arrived => self.patience.arrived(),
                 Pause::Stands => return None,
                 Pause::Told(word) => {
                     let word = word.is_ok().then(|| *self.closing.borrow_and_update());
@@ -100,7 +107,8 @@ where
                 }
                 Pause::Quiet => seen = self.relay.activity,
                 Pause::OutOfPatience => {
-                    if let Err(end) = self.patience.judge(self.relay.activity, self.relay.is_busy()) {
+                    let (relay, patience) = (&self.relay, &mut self.patience);
+                    if let Err(end) = patience.judge(relay.activity, relay.is_busy(), relay.newcomer()) {
                         return Some(end);
                     }
                 }
@@ -126,7 +134,7 @@ where
             let judged = match event.await {
                 Ok(Event::Judge(frame)) => Box::pin(relay.judge(frame)),
                 Ok(Event::End(end)) => return Pause::End(end),
-                Ok(Event::Heard) => return Pause::Heard,
+                Ok(Event::Arrived) => return Pause::Arrived,
                 Ok(Event::Stands) => return Pause::Stands,
                 Err(pause) => return pause,
             };
@@ -158,11 +166,14 @@ where
 }
 
 fn log(end: &End, session: &Session) {
-    let Session { client, connection, app_name: app, .. } = session;
+    let (client, connection, app) = (&*session.client, session.connection, session.app_name());
     // What clients send may be part of it.
-    let end_text = one_line(&end.to_string());
+    let mut end_text = one_line(&end.to_string());
+    shorten(&mut end_text, MAX_END_LENGTH);
     if end.is_remarkable() {
-        tracing::warn!(client, connection, app, "connection closed: {end_text}");
+        if let Some(left_out) = ENDS.line() {
+            tracing::warn!(client, connection, app, left_out, "connection closed: {end_text}");
+        }
     } else {
         tracing::debug!(client, connection, app, "connection closed: {end_text}");
     }

@@ -20,6 +20,8 @@ const MAX_HELLO_LENGTH: usize = 1 << 20;
 /// The largest plain message that is compressed on its way: whatever is larger streams through as it is, so that
 /// a connection stays small.
 const MAX_PACKED_LENGTH: usize = 128 * 1024;
+/// Bytes of a message before a login; mongod's newest releases have the same bound. Drivers' are far below.
+const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
 /// Bytes of a compressed message that triage sees: commands are shorter, but for the documents they carry.
 const TRIAGED: usize = 16 * 1024;
 /// OP_MSG's flags.
@@ -40,6 +42,8 @@ pub(super) enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     Hello(Option<Compressor>),
+    /// To a step of a login; it may say that the client is logged in.
+    Login,
     Convert(Option<Compressor>),
 }
 
@@ -59,6 +63,7 @@ impl<P: Policy> Requests<'_, P> {
     /// # Errors
     /// [`ClientFault`]: the connection is at its end.
     pub(super) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<Class<Request>, ClientFault> {
+        self.refuse_before_login(header)?;
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
@@ -73,6 +78,13 @@ impl<P: Policy> Requests<'_, P> {
         self.act(triage, header, head, None)
     }
 
+    fn refuse_before_login(&self, header: &Header) -> Result<(), ClientFault> {
+        if self.session.must_log_in && header.length > MAX_LENGTH_BEFORE_LOGIN {
+            return Err(ClientFault::TooLongBeforeLogin { length: header.length, limit: MAX_LENGTH_BEFORE_LOGIN });
+        }
+        Ok(())
+    }
+
     /// What cannot be read, or was not agreed on, is refused where messages are judged.
     fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<Class<Request>, ClientFault> {
         let envelope = match Envelope::parse(head) {
@@ -80,6 +92,7 @@ impl<P: Policy> Requests<'_, P> {
             Ok(None) if head.len() < header.length => return Ok(Class::More),
             _ => return Ok(Class::Whole(Request::Judge)),
         };
+        self.refuse_before_login(&envelope.header)?;
         if head.len() < header.length.min(peek_length(envelope.compressor, TRIAGED)) {
             return Ok(Class::More);
         }
@@ -113,7 +126,8 @@ impl<P: Policy> Requests<'_, P> {
                     return Ok(Class::Whole(Request::Convert));
                 }
                 if expects_reply {
-                    self.owed.push(header.request_id, Treatment::Forward);
+                    let logs_in = self.session.must_log_in && matches!(triage, Triage::Authenticate { .. });
+                    self.owed.push(header.request_id, if logs_in { Treatment::Login } else { Treatment::Forward });
                 }
                 Ok(Class::Stream)
             }
@@ -165,9 +179,10 @@ pub(super) fn sort_reply(owed: &mut OwedReplies, header: &Header, head: &[u8]) -
             return Err(UpstreamFault::HelloTooLong(header.length));
         }
         Treatment::Hello(goes) => Class::Whole(Reply::Hello(goes)),
+        Treatment::Login if header.length <= MAX_HELLO_LENGTH => Class::Whole(Reply::Login),
         Treatment::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_PACKED_LENGTH) => {
             Class::Whole(Reply::Convert(goes))
         }
-        Treatment::Convert(_) | Treatment::Forward => Class::Stream,
+        Treatment::Convert(_) | Treatment::Login | Treatment::Forward => Class::Stream,
     })
 }

@@ -4,14 +4,28 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One kind of line, of which one a second is written.
-#[derive(Debug, Default)]
-pub(super) struct Throttle(Mutex<Budget>);
+/// One kind of line, of which so many a second are written.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    budget: Mutex<Budget>,
+    limit: u32,
+}
+
+/// One a second.
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::of(1)
+    }
+}
 
 impl Throttle {
+    pub(super) const fn of(limit: u32) -> Self {
+        Self { budget: Mutex::new(Budget { second: None, said: 0, left_out: 0 }), limit }
+    }
+
     /// `Some` when the line is to be written, with how many were not since the last one.
     pub(super) fn line(&self) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(1)
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(self.limit)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mongodb::options::{ServerAddress, Tls};
@@ -14,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::hello::Hello;
+use super::hello::{Hello, exchange};
 use super::socket::{self, Stream};
 use super::tls::{TlsError, UpstreamTls, from_upstream};
+use crate::engine::{login_question, means_login_demanded};
 use crate::service::connection::{self, ConnectionError, ConnectionString};
 use crate::wire::compressed::{Compressor, Method};
 
@@ -41,6 +43,8 @@ pub struct Upstream {
     /// `compressors=`, the best first; `None` when it says nothing of them.
     pub compressors: Option<Vec<Method>>,
     pub tls: Option<Arc<UpstreamTls>>,
+    /// Whether a server of it was seen to demand a login. Shared by clones.
+    demands_login: Arc<AtomicBool>,
 }
 
 /// Why a connection string cannot be used; the text says what to write instead.
@@ -67,7 +71,13 @@ impl Upstream {
         };
         let seeds = options.hosts.into_iter().map(Address::from_driver).collect::<Result<_, _>>()?;
         let compressors = options.compressors.map(|list| list.iter().filter_map(method).collect());
-        Ok(Self { seeds, direct: options.direct_connection == Some(true), compressors, tls })
+        let plain = Self::plain(seeds, options.direct_connection == Some(true));
+        Ok(Self { compressors, tls, ..plain })
+    }
+
+    /// Without TLS, and with nothing said of compressors.
+    pub(super) fn plain(seeds: Vec<Address>, direct: bool) -> Self {
+        Self { seeds, direct, compressors: None, tls: None, demands_login: Arc::default() }
     }
 
     /// Dials a server.
@@ -105,10 +115,32 @@ impl Upstream {
     /// As [`Self::connect`], and `InvalidData` for an answer that is none.
     pub(super) async fn hello(&self, address: &Address) -> io::Result<Hello> {
         let mut stream = self.connect(address).await?;
-        Hello::ask(&mut stream, None, Duration::ZERO).await.map_err(|error| match error.kind() {
+        let hello = Hello::ask(&mut stream, None, Duration::ZERO).await.map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => io::Error::new(error.kind(), self.unanswered()),
             _ => from_upstream(error),
-        })
+        })?;
+        self.note_login_demand(&mut stream).await;
+        Ok(hello)
+    }
+
+    /// Finds out whether a server demands a login. It may have been started anew, with other settings.
+    pub(super) async fn learn_login_demand(&self, address: &Address) {
+        if let Ok(mut stream) = self.connect(address).await {
+            self.note_login_demand(&mut stream).await;
+        }
+    }
+
+    /// Whether clients have to log in, as far as that is known.
+    pub(super) fn demands_login(&self) -> bool {
+        self.demands_login.load(Ordering::Relaxed)
+    }
+
+    /// Without an answer things stay as they were.
+    async fn note_login_demand(&self, stream: &mut Stream) {
+        let reply = timeout(CONNECT_TIMEOUT, exchange(stream, &login_question(2))).await;
+        if let Some(demanded) = reply.ok().and_then(Result::ok).and_then(|reply| means_login_demanded(&reply)) {
+            self.demands_login.store(demanded, Ordering::Relaxed);
+        }
     }
 }
 

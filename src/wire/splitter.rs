@@ -33,30 +33,47 @@ pub enum Part<K> {
 /// Where a stream stands between its frames.
 #[derive(Debug)]
 pub struct Splitter<K> {
-    /// Bytes of the current frame that still stream through. Zero while `held` is not empty.
-    streaming: usize,
-    /// What `held` is collected for, once that is known.
-    collecting: Option<K>,
+    state: State<K>,
     /// The beginning of a frame; keeps no memory while it is empty.
     held: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State<K> {
+    /// Between two frames; nothing is held.
+    Between,
+    /// So many bytes of the current frame still stream through. Never 0; nothing is held.
+    Streaming(usize),
+    /// `held` is not enough to tell the frame apart. It is asked about again when it has so many bytes, or is whole.
+    Asking(usize),
+    /// `held` is collected for this.
+    Collecting(K),
 }
 
 /// Before the first frame.
 impl<K> Default for Splitter<K> {
     fn default() -> Self {
-        Self { streaming: 0, collecting: None, held: Vec::new() }
+        Self { state: State::Between, held: Vec::new() }
     }
 }
 
-impl<K: Copy> Splitter<K> {
+impl<K: Copy + PartialEq> Splitter<K> {
     /// Whether the stream stands between two frames.
     pub fn between_frames(&self) -> bool {
-        self.streaming == 0 && self.held.is_empty()
+        self.state == State::Between
+    }
+
+    /// The beginning of a frame that is held back; empty when there is none.
+    pub fn held(&self) -> &[u8] {
+        &self.held
     }
 
     /// Takes the next part from the front of `input`. `classify` sees a frame's header and as many of its
     /// bytes (header included) as are here; after `Stream` or `Whole` it is not asked about that frame again.
     /// It does not answer `More` to a frame that is here whole.
+    ///
+    /// After `More` it is asked again when twice as many bytes are here, or the whole frame: so a frame that comes byte
+    /// by byte is looked at as often as its length has binary digits, and its bytes no more than twice on average.
     ///
     /// # Errors
     /// [`WireError::BadLength`] as `E`, and whatever `classify` refuses: the stream cannot be followed on.
@@ -65,17 +82,18 @@ impl<K: Copy> Splitter<K> {
         input: &mut &[u8],
         classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
     ) -> Result<Part<K>, E> {
-        if self.streaming > 0 {
-            return Ok(self.stream(input));
+        match self.state {
+            State::Streaming(_) if input.is_empty() => Ok(Part::Starved),
+            State::Streaming(left) => Ok(self.stream(input, left)),
+            State::Between => self.begin(input, classify),
+            State::Asking(_) | State::Collecting(_) => self.go_on(input, classify),
         }
-        if self.held.is_empty() { self.begin(input, classify) } else { self.go_on(input, classify) }
     }
 
-    fn stream(&mut self, input: &mut &[u8]) -> Part<K> {
-        if input.is_empty() {
-            return Part::Starved;
-        }
-        self.streaming -= take(input, self.streaming).len();
+    /// `left` bytes of the frame stream through; at least 1.
+    fn stream(&mut self, input: &mut &[u8], left: usize) -> Part<K> {
+        let left = left - take(input, left).len();
+        self.state = if left > 0 { State::Streaming(left) } else { State::Between };
         Part::Stream
     }
 
@@ -86,24 +104,18 @@ impl<K: Copy> Splitter<K> {
         mut classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
     ) -> Result<Part<K>, E> {
         let Some(header) = Header::parse(input)? else {
-            return Ok(self.hold(input, HEADER_LENGTH));
+            return Ok(self.hold(input, HEADER_LENGTH, State::Asking(HEADER_LENGTH)));
         };
         let mut frame = *input;
         let frame = take(&mut frame, header.length);
         match classify(&header, frame)? {
-            Class::Stream => {
-                self.streaming = header.length;
-                Ok(self.stream(input))
-            }
-            Class::More => Ok(self.hold(input, header.length)),
+            Class::Stream => Ok(self.stream(input, header.length)),
+            Class::More => Ok(self.hold(input, header.length, State::Asking(frame.len().saturating_mul(2)))),
             Class::Whole(kind) if frame.len() == header.length => {
                 *input = input.get(header.length..).unwrap_or_default();
                 Ok(Part::Whole(kind, frame.to_vec()))
             }
-            Class::Whole(kind) => {
-                self.collecting = Some(kind);
-                Ok(self.hold(input, header.length))
-            }
+            Class::Whole(kind) => Ok(self.hold(input, header.length, State::Collecting(kind))),
         }
     }
 
@@ -121,27 +133,35 @@ impl<K: Copy> Splitter<K> {
             }
         };
         self.held.extend_from_slice(take(input, header.length - self.held.len()));
-        if self.collecting.is_none() {
+        let here = self.held.len();
+        if let State::Asking(enough) = self.state
+            && (here >= enough || here == header.length)
+        {
             match classify(&header, &self.held)? {
-                Class::More => return Ok(Part::Starved),
+                Class::More => self.state = State::Asking(here.saturating_mul(2)),
                 Class::Stream => {
-                    self.streaming = header.length - self.held.len();
+                    let left = header.length - here;
+                    self.state = if left > 0 { State::Streaming(left) } else { State::Between };
                     return Ok(Part::Release(std::mem::take(&mut self.held)));
                 }
-                Class::Whole(kind) => self.collecting = Some(kind),
+                Class::Whole(kind) => self.state = State::Collecting(kind),
             }
         }
-        match self.collecting {
-            Some(kind) if self.held.len() == header.length => {
-                self.collecting = None;
+        match self.state {
+            State::Collecting(kind) if here == header.length => {
+                self.state = State::Between;
                 Ok(Part::Whole(kind, std::mem::take(&mut self.held)))
             }
             _ => Ok(Part::Starved),
         }
     }
 
-    fn hold(&mut self, input: &mut &[u8], length: usize) -> Part<K> {
-        self.held.extend_from_slice(take(input, length));
+    /// Keeps the front of the input; nothing of an empty one.
+    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<K>) -> Part<K> {
+        if !input.is_empty() {
+            self.held.extend_from_slice(take(input, length));
+            self.state = state;
+        }
         Part::Starved
     }
 }
@@ -209,6 +229,23 @@ mod tests {
         }
         let single: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(run(&single), expected);
+    }
+
+    #[test]
+    fn a_frame_that_dribbles_in_is_looked_at_in_proportion_to_its_length() {
+        let frame = frame(1, &[b's'; 100_000]);
+        let mut splitter = Splitter::default();
+        let (mut looks, mut bytes) = (0, 0);
+        for byte in frame.chunks(1) {
+            let part = splitter.next(&mut &*byte, |header, head| {
+                looks += 1;
+                bytes += head.len();
+                Ok::<_, WireError>(if head.len() < header.length { Class::More } else { Class::Whole('w') })
+            });
+            let whole = matches!(part, Ok(Part::Whole('w', _)));
+            assert_eq!(whole, splitter.between_frames());
+        }
+        assert!(looks <= 14 && bytes <= 3 * frame.len(), "{looks} looks at {bytes} bytes");
     }
 
     #[test]

@@ -128,8 +128,10 @@ impl<'f> BatchJob<'f> {
             rest.to_vec()
         } else {
             self.tally.add(reply, self.batch.form, &run.statements);
-            failed.iter().for_each(|(_, index, _)| self.tally.forget_error(*index));
-            failed.iter().map(|(_, index, _)| *index).collect()
+            let again: Vec<usize> = failed.iter().map(|(_, index, _)| *index).collect();
+            // Ascending, as the statements of a run are.
+            self.tally.retain_errors(|index, _| again.binary_search(&index).is_err());
+            again
         };
         self.go_on(Run { statements, ..run });
         None
@@ -171,15 +173,15 @@ impl<'f> BatchJob<'f> {
 
     /// Puts the rules' own words in the place of errors that come of what they made of a statement.
     pub(super) fn explain_errors(&mut self, observations: &mut Observations) {
-        for (index, judged) in self.judged.iter_mut().enumerate() {
-            let Some(rule) = judged.explained_by else { continue };
-            let Some(rejection) = self.tally.error(index).and_then(|error| rule.pattern.explain(error)) else {
-                continue;
-            };
-            observations.note(rule, self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
+        let (judged, batch) = (&mut self.judged, &self.batch);
+        self.tally.retain_errors(|index, error| {
+            let Some(judged) = judged.get_mut(index) else { return true };
+            let Some(rule) = judged.explained_by else { return true };
+            let Some(rejection) = rule.pattern.explain(error) else { return true };
+            observations.note(rule, batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
             judged.refused = Some(Refused { rule, rejection });
-            self.tally.forget_error(index);
-        }
+            false
+        });
     }
 
     /// Whether it is rejected if its filter matches a document.

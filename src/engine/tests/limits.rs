@@ -25,7 +25,7 @@ fn a_message_that_a_rule_makes_too_long_goes_in_several_and_is_answered_as_one()
         assert!(message.len() <= MAX_MESSAGE_LENGTH);
         let mut session = session();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let mut step = plan.next(Input::Start, &mut session);
+        let mut step = in_turns(&mut plan, Input::Start, &mut session);
         let mut sent = Vec::new();
         while let Step::Exchange(part) = &step {
             assert!(part.len() <= MAX_MESSAGE_LENGTH);
@@ -59,7 +59,7 @@ fn only_the_statement_that_became_too_large_is_refused() {
     let message = insert(&[sized(0, 100), sized(1, MAX_DOCUMENT_LENGTH), sized(2, 100)], 0);
     let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Exchange(sent) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+    let Step::Exchange(sent) = in_turns(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
     assert_eq!(documents_of(&sent).1, [0, 2]);
     let noted = plan.take_observations();
     assert!(

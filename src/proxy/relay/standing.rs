@@ -24,6 +24,13 @@ pub(in crate::proxy) struct Standing {
     greeting: Greeting,
 }
 
+impl Standing {
+    /// Whether its client still has to log in.
+    pub(in crate::proxy) fn must_log_in(&self) -> bool {
+        self.session.must_log_in
+    }
+}
+
 impl<C, U, P> Relay<C, U, P>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -33,7 +40,7 @@ where
     /// Whether both directions are between two messages, and nothing is here that was read. Replies may be owed.
     pub(super) fn stands(&self) -> bool {
         self.judged.is_none()
-            && self.unread.is_empty()
+            && self.unread.is_none()
             && self.requests.between_frames()
             && self.replies.between_frames()
             && self.to_client.is_empty()

@@ -136,10 +136,11 @@ async fn a_relay_goes_on_elsewhere_with_what_is_owed_and_agreed() {
     // The answer to what was asked there comes here, and the next request.
     let mut there = elsewhere(here);
     assert_eq!(there.relay.session.users, Some(vec![("admin".into(), "bob".into())]));
-    assert_eq!((there.relay.session.own.last_number, there.relay.session.app_name.as_deref()), (3, Some("shop")));
-    upstream.write_all(&hello(50, 1, 0, &doc! {"me": "a:1", "compression": ["zlib"]})).await.unwrap();
+    assert_eq!((there.relay.session.own.last_number, there.relay.session.app_name()), (3, None));
+    upstream.write_all(&hello(50, 1, 0, &doc! {"me": "a:1", "compression": ["zlib"], "ok": 1})).await.unwrap();
     stop(&mut there).await;
-    let told = doc! {"me": "127.0.0.1:27018", "compression": ["zlib"]};
+    assert_eq!(there.relay.session.app_name(), Some("shop"));
+    let told = doc! {"me": "127.0.0.1:27018", "compression": ["zlib"], "ok": 1};
     assert_eq!(read_frame(&mut client).await, hello(50, 1, 0, &told));
     let mut there = elsewhere(there);
     assert!(there.relay.negotiation.is_agreed_with_client(Compressor::Zlib));

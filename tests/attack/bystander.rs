@@ -1,0 +1,87 @@
+//! A client that does nobody harm: some connections with one command after the other, timed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+
+/// Connections, so that each of docward's threads has some.
+const CONNECTIONS: usize = 4;
+/// Between two commands.
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub(crate) struct Bystander {
+    /// Of all connections since the last look.
+    times: Arc<Mutex<Vec<Duration>>>,
+    gone: Arc<AtomicBool>,
+}
+
+/// What it took for some time.
+pub(crate) struct Measured {
+    pub(crate) p99: Duration,
+    pub(crate) operations: usize,
+}
+
+impl Bystander {
+    /// Connects and begins to work; `logs_in`: as `root`.
+    pub(crate) fn start(address: &str, logs_in: bool) -> Bystander {
+        let this = Bystander { times: Arc::default(), gone: Arc::default() };
+        let user = if logs_in { "root:secret@" } else { "" };
+        let uri = format!("mongodb://{user}{address}/?maxPoolSize=1");
+        for number in 0..CONNECTIONS {
+            let (uri, times, gone) = (uri.clone(), this.times.clone(), this.gone.clone());
+            thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(work(&uri, number, &times, &gone));
+            });
+        }
+        this
+    }
+
+    /// Looks on for so long. The slowest of what is still under way counts as what it has taken by then.
+    pub(crate) fn measure(&self, duration: Duration) -> Measured {
+        // Connections are made, and what others began before is over.
+        thread::sleep(Duration::from_millis(500));
+        self.times.lock().unwrap().clear();
+        thread::sleep(duration);
+        let mut times = std::mem::take(&mut *self.times.lock().unwrap());
+        assert!(!times.is_empty(), "the bystander got nothing done in {duration:?}");
+        times.sort_unstable();
+        Measured { p99: times[(times.len() - 1) * 99 / 100], operations: times.len() }
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Pings, reads and guarded writes in turn.
+async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &AtomicBool) {
+    let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+    let orders = client.database("bystander").collection::<Document>("orders");
+    let id = format!("order-{number}");
+    let set = doc! { "$set": { "a": 1 } };
+    let upsert = orders.update_one(doc! { "_id": &id }, set.clone()).upsert(true);
+    upsert.await.unwrap();
+    while !gone.load(Ordering::Relaxed) {
+        for step in 0..3 {
+            let began = Instant::now();
+            let done = match step {
+                0 => client.database("admin").run_command(doc! { "ping": 1 }).await.map(|_| ()),
+                1 => orders.find_one(doc! { "_id": &id }).await.map(|_| ()),
+                _ => orders.update_one(doc! { "_id": &id }, set.clone()).await.map(|_| ()),
+            };
+            // At the end docward is stopped.
+            if done.is_err() {
+                assert!(gone.load(Ordering::Relaxed), "{done:?}");
+                return;
+            }
+            times.lock().unwrap().push(began.elapsed());
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

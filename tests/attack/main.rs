@@ -1,0 +1,198 @@
+//! What one hostile or broken client costs everybody else: clients attack, a bystander works, and both are before a
+//! docward with a small budget of memory. Under each attack the bystander's 99th percentile stays below three times its
+//! quiet value and 20 ms, docward's memory within its budget and 64 MiB, and its log below 1 MB a second: the promises of
+//! `SECURITY.md`.
+//!
+//! `make attack` runs every attack for `DOCWARD_ATTACK_SECONDS` on an optimised build. As part of the tests each takes
+//! some seconds, and bystanders are given more, because the build is slow and other tests run beside it.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attackers;
+mod bystander;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bson::doc;
+use bystander::Bystander;
+use support::mongod::{Kind, Mongod};
+use support::process::{alone, poll};
+use support::proxy::Docward;
+
+const MEGABYTE: usize = 1 << 20;
+/// docward's budget for large messages.
+const BUDGET: usize = 64 * MEGABYTE;
+/// Memory beside the budget and what it takes in peace.
+const BESIDE: usize = 64 * MEGABYTE;
+/// Bytes of log a second.
+const MAX_LOG: f64 = 1e6;
+
+/// Rules with a long reason, as operators write them, and some that are only tried.
+fn rules() -> String {
+    let why = "Orders are changed by forty services at once. ".repeat(40);
+    let mut rules = format!(
+        "version: 1\nrules:\n  - name: no-blind-replace\n    namespace: \"*.orders\"\n    why: \"{why}\"\n    \
+         replacement: {{ unguarded: reject, guard: version }}\n"
+    );
+    for number in 0..20 {
+        rules += &format!(
+            "  - name: tried-{number}\n    namespace: \"*.tried\"\n    mode: shadow\n    \
+             bounds: {{ field: n{number}, min: 0 }}\n"
+        );
+    }
+    rules
+}
+
+/// How long an attack goes on.
+fn duration() -> Duration {
+    let seconds = std::env::var("DOCWARD_ATTACK_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or(3.0))
+}
+
+/// Whether it is an optimised build alone on its machine, to which the promises apply.
+fn is_measured() -> bool {
+    std::env::var_os("DOCWARD_ATTACK_SECONDS").is_some()
+}
+
+/// Open to everybody.
+fn open() -> &'static Mongod {
+    Mongod::shared()
+}
+
+/// With access control; `root` may do everything.
+fn locked() -> &'static Mongod {
+    static SHARED: OnceLock<Mongod> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
+        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
+        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+        mongod
+    })
+}
+
+/// What clients attack.
+pub(crate) struct Target {
+    docward: Docward,
+    over: Arc<AtomicBool>,
+}
+
+impl Target {
+    pub(crate) fn address(&self) -> String {
+        self.docward.address()
+    }
+
+    /// Runs `attacker` on threads of their own until the attack is over.
+    fn attack(&self, count: usize, attacker: fn(&str, &AtomicBool)) -> Vec<thread::JoinHandle<()>> {
+        let attack = |_| {
+            let (address, over) = (self.address(), self.over.clone());
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    attacker(&address, &over);
+                }
+            })
+        };
+        (0..count).map(attack).collect()
+    }
+
+    fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.docward.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    }
+
+    fn logged(&self) -> usize {
+        self.docward.log().iter().map(|line| line.len() + 1).sum()
+    }
+}
+
+/// One attack by so many threads on a docward before `mongod`, and what it may not do to others; `logs_in`: the bystander
+/// has to.
+fn survive(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker: fn(&str, &AtomicBool)) {
+    let builder = Docward::before(&mongod.uri()).rules(&rules()).admin();
+    let builder = builder.argument("--memory").argument(format!("{}MiB", BUDGET / MEGABYTE));
+    let docward = builder.argument("--handshake-timeout").argument("2s").start();
+    let target = Target { docward, over: Arc::default() };
+    let bystander = Bystander::start(&target.address(), logs_in);
+    let quiet = bystander.measure(duration().min(Duration::from_secs(5)));
+    let (memory, logged, began) = (target.memory(), target.logged(), Instant::now());
+    let attackers = target.attack(threads, attacker);
+    let sampled = {
+        let over = target.over.clone();
+        let pid = target.docward.pid();
+        thread::spawn(move || most_memory(pid, &over))
+    };
+    let attacked = bystander.measure(duration());
+    let lines = (target.logged() - logged) as f64 / began.elapsed().as_secs_f64();
+    target.over.store(true, Ordering::Relaxed);
+    let most = sampled.join().unwrap();
+    attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
+    let settled = poll(Duration::from_secs(10), || (target.memory() <= memory + BESIDE).then_some(()));
+    let after = target.memory();
+    let mb = |bytes: usize| bytes / MEGABYTE;
+    println!(
+        "{name}: the bystander's p99 {:.1?}, in peace {:.1?} ({} and {} operations); memory {} MiB at most, {} before, {} \
+         after; log {:.0} kB/s",
+        attacked.p99,
+        quiet.p99,
+        attacked.operations,
+        quiet.operations,
+        mb(most),
+        mb(memory),
+        mb(after),
+        lines / 1e3
+    );
+    // A build that is not optimised takes ten times as long for each of its turns, on a machine that others use.
+    let allowed = 3 * quiet.p99 + Duration::from_millis(if is_measured() { 20 } else { 500 });
+    assert!(attacked.p99 <= allowed, "{name}: {:?} are more than {allowed:?}", attacked.p99);
+    assert!(most <= memory + BUDGET + BESIDE, "{name}: {} MiB at most, {} in peace", mb(most), mb(memory));
+    assert!(settled.is_some(), "{name}: {} MiB stay, there were {}", mb(after), mb(memory));
+    assert!(lines <= MAX_LOG, "{name}: {lines:.0} bytes of log a second");
+    assert!(!target.docward.log().iter().any(|line| line.contains("panicked")), "{name}");
+}
+
+/// The most memory the process has until the attack is over.
+fn most_memory(pid: u32, over: &AtomicBool) -> usize {
+    let path = PathBuf::from(format!("/proc/{pid}/status"));
+    let mut most = 0;
+    while !over.load(Ordering::Relaxed) {
+        let status = std::fs::read_to_string(&path).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        most = most.max(1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap());
+        thread::sleep(Duration::from_millis(20));
+    }
+    most
+}
+
+macro_rules! attacks {
+    ($($name:ident: $mongod:ident, $threads:literal, $attacker:path;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let _alone = alone().await;
+                let logs_in = stringify!($mongod) == "locked";
+                let survive = move || survive(stringify!($name), $mongod(), logs_in, $threads, $attacker);
+                tokio::task::spawn_blocking(survive).await.unwrap();
+            }
+        )*
+    };
+}
+
+attacks! {
+    half_an_insert_before_a_login: locked, 8, attackers::half_inserts;
+    half_an_insert: open, 8, attackers::half_inserts;
+    a_message_that_dribbles_in_before_a_login: locked, 8, attackers::dribbles;
+    a_message_that_dribbles_in: open, 8, attackers::dribbles;
+    long_application_names: open, 4, attackers::long_names;
+    short_messages_of_many_rejections: open, 4, attackers::packed_rejections;
+    large_replies_that_nobody_reads: open, 2, attackers::unread_replies;
+    malformed_messages_one_after_the_other: open, 4, attackers::malformed;
+    long_words_in_what_is_rejected: open, 4, attackers::long_words;
+}
