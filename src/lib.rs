@@ -28,6 +28,7 @@ pub mod patterns;
 #[cfg(feature = "io")]
 pub mod proxy;
 pub mod rules;
+pub mod secret;
 #[cfg(feature = "io")]
 pub mod service;
 pub mod shell;

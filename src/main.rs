@@ -3,8 +3,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use docward::cli::{Arguments, EXIT_USAGE};
+use docward::cli::Arguments;
 
 /// Messages that must be collected or rewritten are allocated and freed at once, on many threads; mimalloc
 /// does that faster than the system's allocators, above all musl's.
@@ -12,14 +11,8 @@ use docward::cli::{Arguments, EXIT_USAGE};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let code = if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
-            // Nobody is left to tell when stderr is closed.
-            let _ = error.print();
-            return code;
-        }
-    };
-    arguments.run()
+    match Arguments::read() {
+        Ok(arguments) => arguments.run(),
+        Err(code) => code,
+    }
 }

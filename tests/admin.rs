@@ -4,9 +4,10 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use serde_json::{Value, json};
@@ -244,6 +245,10 @@ fn who_may_ask_and_how() {
         ("LOCALHOST".to_owned(), 200),
         (format!("[::1]:{port}"), 200),
         (format!("rebound.example.com:{port}"), 421),
+        ("evil.com@localhost".to_owned(), 421),
+        (format!("evil.com:1@localhost:{port}"), 421),
+        ("localhost:port".to_owned(), 421),
+        ("localhost:123456".to_owned(), 421),
         ("localhost.example.com".to_owned(), 421),
         (String::new(), 421),
     ] {
@@ -341,6 +346,67 @@ fn who_holds_connections_holds_up_nobody() {
     assert_eq!(get(&admin, "/healthz").status, 200);
     let again = poll(PATIENCE, || Events::open(&admin, "/api/decisions").ok());
     assert!(again.is_some(), "places are free again");
+}
+
+/// Sends `text` on so many connections, and keeps them.
+fn open(admin: &str, count: usize, text: &str) -> Vec<TcpStream> {
+    let connect = || {
+        let mut stream = TcpStream::connect(admin).unwrap();
+        // Those who come late may be closed already.
+        let _ = stream.write_all(text.as_bytes());
+        stream
+    };
+    (0..count).map(|_| connect()).collect()
+}
+
+/// How long it takes until the other side closes.
+fn closes(mut stream: TcpStream) -> Duration {
+    let began = Instant::now();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = Vec::new();
+    // Reset, if it has sent what nobody read.
+    let _ = stream.read_to_end(&mut answer);
+    began.elapsed()
+}
+
+#[test]
+fn health_is_answered_whatever_else_goes_on() {
+    // A probe waits for a second or more, and comes again.
+    const PROBE: Duration = Duration::from_secs(5);
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    let body = json!({"command": format!("db.{}.find()", "a.".repeat(60_000) + "a")}).to_string();
+    let long = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    for (what, count, text) in [
+        ("half a head", 200, "GET /healthz HTTP/1.1\r\nHost: local".to_owned()),
+        ("no word", 200, String::new()),
+        ("half a body", 100, format!("POST /api/explain HTTP/1.1\r\nHost: localhost\r\n{long}{{")),
+        ("a hundred answers at once", 200, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100)),
+        ("decisions not read", 200, "GET /api/decisions HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned()),
+        ("explanations", 50, format!("POST /api/explain HTTP/1.1\r\nHost: localhost\r\n{long}{body}")),
+    ] {
+        let held = open(&admin, count, &text);
+        for path in ["/healthz", "/readyz", "/healthz"] {
+            let began = Instant::now();
+            let answer = try_get(&admin, path);
+            assert!(answer.is_ok_and(|answer| answer.status == 200), "{what}");
+            assert!(began.elapsed() < PROBE, "{what}: {:?}", began.elapsed());
+        }
+        drop(held);
+    }
+}
+
+#[test]
+fn slow_requests_are_cut_off() {
+    let docward = Docward::before(&Mongod::shared().uri()).admin().start();
+    let admin = docward.admin_address();
+    for text in [
+        "GET /healthz HTTP/1.1\r\nHost: local",
+        "POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+    ] {
+        let took = open(&admin, 1, text).pop().map(closes).unwrap();
+        assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(20), "{text}: {took:?}");
+    }
 }
 
 #[test]

@@ -93,6 +93,24 @@ async fn logins_by_password_pass_through() {
     assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
 }
 
+/// The server refuses them, so there is nothing to wait for.
+#[test]
+fn transactions_of_nobody_do_not_hold_up_the_end() {
+    let mut docward = before().argument("--drain-timeout").argument("60s").start();
+    let mut nobody = raw::Client::connect(&docward.address());
+    for number in 0..20_i64 {
+        let transaction = doc! {
+            "insert": "c", "documents": [{}], "lsid": { "id": bson::Uuid::new() }, "txnNumber": number,
+            "startTransaction": true, "autocommit": false,
+        };
+        let reply = nobody.command("x", transaction);
+        assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
+    }
+    let began = Instant::now();
+    assert!(docward.terminate().success());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
 #[test]
 fn other_mechanisms_pass_byte_for_byte_and_certificates_are_refused() {
     let peer = Peer::start(|request: Frame| vec![reply_to(&request, doc! { "ok": 1.0, "done": true })]);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn docward(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_docward")).args(arguments).output().unwrap()
@@ -76,4 +76,42 @@ fn a_folder_that_cannot_be_written_to_is_named() {
     let output = docward(&["man", "--out", "/proc/none"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("--out /proc/none: "), "{said}");
+}
+
+/// To open a FIFO waits for a writer, and some devices have no end.
+#[test]
+fn only_regular_files_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let fifo = path("fifo.yaml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (rules, tls) = (path("rules.yaml"), path("tls.yaml"));
+    std::fs::write(&rules, "version: 1\nrules: [{name: a, namespace: a.b, together: [a, b]}]\n").unwrap();
+    std::fs::write(&tls, format!("tls: {{certificate: {fifo}}}\n")).unwrap();
+    let socket = path("socket.yaml");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let commands: [(&[&str], &str); 9] = [
+        (&["check", &fifo], "it is a FIFO"),
+        (&["check", folder.path().to_str().unwrap()], "it is a FIFO"),
+        (&["check", &socket], "it is a socket"),
+        (&["check", "/dev/zero"], "it is a device"),
+        (&["check", "--config", &fifo], "it is a FIFO"),
+        (&["check", "--config", &tls], "it is a FIFO"),
+        (&["test", &rules, &path("fifo.test.yaml")], "it is a FIFO"),
+        (&["explain", "--rules", &fifo, "db.c.find()"], "it is a FIFO"),
+        (&["serve", "--admin", "127.0.0.1:0", "--admin-token-file", &fifo], "it is a FIFO"),
+    ];
+    assert!(Command::new("mkfifo").arg(path("fifo.test.yaml")).status().unwrap().success());
+    for (arguments, said) in commands {
+        let child = Command::new(env!("CARGO_BIN_EXE_docward")).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let (id, (done, ended)) = (child.id(), std::sync::mpsc::channel());
+        std::thread::spawn(move || done.send(child.wait_with_output()));
+        let output = ended.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or_else(|_| {
+            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+            panic!("{arguments:?} waits for a writer");
+        });
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{arguments:?}: {stderr}");
+    }
 }

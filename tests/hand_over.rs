@@ -6,8 +6,9 @@
 mod support;
 
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, SOON, free_port, poll};
+use support::process::{Guarded, PATIENCE, SOON, free_port, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use tokio::runtime::Runtime;
@@ -303,6 +304,32 @@ fn who_takes_over_and_dies_before_it_is_ready_changes_nothing() {
     docward.wait_for_log("did not take over");
     assert!(docward.exited().is_none());
     assert_eq!(Client::connect(&docward.address()).command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+}
+
+/// Whoever listens at the path and says nothing keeps nobody from listening, or from ending.
+#[test]
+fn a_silent_process_at_the_path_holds_up_nobody() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docward.sock");
+    let silent = UnixListener::bind(&path).unwrap();
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &mongod.uri(), "--hand-over"]).arg(&path);
+        Guarded::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()), folder.path())
+    };
+    let mut waiting = start();
+    // It asks.
+    let _asked = silent.accept().unwrap();
+    let began = Instant::now();
+    waiting.signal("TERM");
+    assert!(waiting.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let began = Instant::now();
+    let docward = Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap()).start();
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    docward.wait_for_log("does not answer within 5 s");
+    wait_until_offered(&path);
 }
 
 fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {

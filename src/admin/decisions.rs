@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -14,6 +15,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Sources;
 use super::guard::error;
+use super::places::{Place, Stage};
 use crate::proxy::Decision;
 
 /// Who looks on at a time; it leaves connections for health and metrics.
@@ -23,10 +25,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// Events named `decision`, whose data is one as JSON and whose id is its number, and `left_out`, whose data says how
 /// many this reader was too slow for.
-pub(super) async fn follow(State(sources): State<Sources>) -> Response {
+pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Place>>) -> Response {
     let Ok(place) = sources.onlookers.clone().try_acquire_owned() else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "as many as may look on at a time do so already");
     };
+    connection.enter(Stage::Stream);
     let (recent, news) = sources.observer.decisions();
     let recent = stream::iter(recent).map(|decision| decision_event(&decision));
     let events = recent.chain(coming(news, place)).map(Ok::<_, Infallible>);

@@ -1,17 +1,23 @@
 //! What rules would make of a command that somebody pastes.
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use tokio::time::timeout;
 
-use super::Sources;
 use super::guard::error;
+use super::{Sources, in_turn};
 
-/// Commands thought about at a time; others wait.
+/// Commands evaluated at a time; others wait.
 pub(super) const AT_A_TIME: usize = 1;
+/// Requests at a time, those that wait included: each may hold a body of `routes::BODY_LENGTH`.
+pub(super) const QUESTIONS: usize = 8;
+/// For the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command, and who would send it.
 #[derive(Debug, Deserialize)]
@@ -34,15 +40,21 @@ fn test() -> String {
 
 /// 200 with what rules make of it, or 422 with what is wrong with its text: each as `docward explain --format json`
 /// prints it. On another thread, as it may take a while.
-pub(super) async fn explain(State(sources): State<Sources>, asked: Result<Json<Asked>, JsonRejection>) -> Response {
-    let asked = match asked {
-        Ok(Json(asked)) => asked,
-        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+pub(super) async fn explain(State(sources): State<Sources>, request: Request) -> Response {
+    let Ok(_question) = sources.questions.clone().try_acquire_owned() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "too many commands are being explained; try again later");
     };
-    let _turn = sources.explaining.clone().acquire_owned().await;
-    match tokio::task::spawn_blocking(move || sources.desk.explain(&asked)).await {
-        Ok(Ok(explained)) => Json(explained).into_response(),
-        Ok(Err(diagnostics)) => (StatusCode::UNPROCESSABLE_ENTITY, Json(diagnostics)).into_response(),
-        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this command; please report it"),
-    }
+    let asked = match timeout(BODY_TIMEOUT, Json::<Asked>::from_request(request, &())).await {
+        Ok(Ok(Json(asked))) => asked,
+        Ok(Err(rejection)) => return error(rejection.status(), &rejection.body_text()),
+        Err(_) => return error(StatusCode::REQUEST_TIMEOUT, "the body of the request did not come in time"),
+    };
+    let desk = sources.desk.clone();
+    let explained = in_turn(sources.explaining.clone(), move || match desk.explain(&asked) {
+        Ok(explained) => Json(explained).into_response(),
+        Err(diagnostics) => (StatusCode::UNPROCESSABLE_ENTITY, Json(diagnostics)).into_response(),
+    });
+    explained
+        .await
+        .unwrap_or_else(|| error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this command; please report it"))
 }

@@ -56,7 +56,13 @@ fn is_our_name(headers: &HeaderMap, name: Option<&str>) -> bool {
     let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
     let Ok(host) = host.parse::<uri::Authority>() else { return false };
     let ours = ["localhost", "127.0.0.1", "[::1]"].into_iter().chain(name);
-    ours.into_iter().any(|ours| host.host().eq_ignore_ascii_case(ours))
+    is_host_and_port(&host) && ours.into_iter().any(|ours| host.host().eq_ignore_ascii_case(ours))
+}
+
+/// All that the `Host` header may hold (RFC 9110, 7.2): a user before the host is no part of it.
+fn is_host_and_port(authority: &uri::Authority) -> bool {
+    let port = authority.as_str().strip_prefix(authority.host());
+    port.is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok()))
 }
 
 fn shown_token(headers: &HeaderMap) -> &[u8] {

@@ -26,8 +26,12 @@ const NANOSECONDS: f64 = 1e9;
 
 /// The answer to a scrape.
 pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
+    sources.make(scrape).await
+}
+
+fn scrape(sources: &Sources) -> Response {
     let mut registry = Registry::with_prefix("docward");
-    registry.register_collector(Box::new(sources));
+    registry.register_collector(Box::new(sources.clone()));
     let mut out = String::new();
     match text::encode(&mut out, &registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], out).into_response(),

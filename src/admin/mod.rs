@@ -10,6 +10,7 @@ mod explain;
 mod guard;
 mod health;
 mod metrics;
+mod places;
 mod routes;
 mod rules;
 mod server;
@@ -19,6 +20,8 @@ mod status;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::http::StatusCode;
+use axum::response::Response;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -77,8 +80,11 @@ struct Sources {
     settings: Arc<Settings>,
     /// Places for those who look on.
     onlookers: Arc<Semaphore>,
-    /// Turns of those who have something explained.
+    /// Turns of those who have something explained, and how many requests for that are read.
     explaining: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
+    /// Turns of answers that take long to make.
+    making: Arc<Semaphore>,
 }
 
 impl Sources {
@@ -90,8 +96,28 @@ impl Sources {
             settings: Arc::new(settings),
             onlookers: Arc::new(Semaphore::new(decisions::ONLOOKERS)),
             explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
+            questions: Arc::new(Semaphore::new(explain::QUESTIONS)),
+            making: Arc::new(Semaphore::new(1)),
         }
     }
+
+    /// Makes an answer that takes long on another thread, one after the other: health is answered meanwhile.
+    async fn make(self, answer: fn(&Self) -> Response) -> Response {
+        in_turn(self.making.clone(), move || answer(&self)).await.unwrap_or_else(|| {
+            guard::error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
+        })
+    }
+}
+
+/// What `work` gives, on another thread when a turn is free. The turn lasts as long as the work, even if nobody waits for
+/// it any more. `None`: it panicked.
+async fn in_turn<T: Send + 'static>(turns: Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = turns.acquire_owned().await;
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.ok()
 }
 
 /// Milliseconds since 1970 UTC, as all times in answers are.

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::{Sources, milliseconds};
@@ -15,7 +16,11 @@ const APPS: usize = 20;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// See docs/observability.md for its fields.
-pub(super) async fn rules(State(sources): State<Sources>) -> Json<Value> {
+pub(super) async fn rules(State(sources): State<Sources>) -> Response {
+    sources.make(list).await
+}
+
+fn list(sources: &Sources) -> Response {
     let (set, report) = sources.observer.report();
     let now = milliseconds(SystemTime::now());
     let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, now)).collect();
@@ -25,6 +30,7 @@ pub(super) async fn rules(State(sources): State<Sources>) -> Json<Value> {
         "minutes": MINUTES,
         "rules": rules,
     }))
+    .into_response()
 }
 
 fn to_json(rule: &LiveRule, now: u64) -> Value {

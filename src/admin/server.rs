@@ -6,31 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{oneshot, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::places::{Place, Places, Stage};
 use super::settings::Settings;
 use super::{Desk, Sources, routes};
 use crate::patterns::RuleSet;
 use crate::proxy::{Observer, Phase};
 
-/// Connections at a time; more wait to be accepted. A console has two, a scraper one.
-const CONNECTIONS: usize = 64;
-/// For the head of a request, and between two requests.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// After so long a connection is closed whatever it does, so that none is held for good; consoles come back.
-const LIFETIME: Duration = Duration::from_secs(600);
+/// For the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// For a request and its answer: a client that reads more slowly is cut off.
+const LIFETIME: Duration = Duration::from_secs(30);
+/// The same where decisions are followed; consoles come back.
+const STREAM_LIFETIME: Duration = Duration::from_secs(600);
 /// Bytes of a request's head.
 const HEAD_LENGTH: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// Pause before what failed is tried again: accepting, or listening where a process still does that hands over.
 const AGAIN: Duration = Duration::from_millis(100);
-/// For answers that take long to make.
+/// For answers that take long to make: one that explains, one for all others.
 const BLOCKING_THREADS: usize = 2;
 
 /// The admin address, taken.
@@ -105,17 +110,14 @@ async fn handed_over(mut phase: watch::Receiver<Phase>) {
 
 async fn serve(address: SocketAddr, socket: Option<std::net::TcpListener>, router: Router) {
     let listener = listen(address, socket).await;
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::default();
     loop {
-        let Ok(place) = connections.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = router.clone();
-                tokio::spawn(async move {
-                    let _place = place;
-                    // Who does not end by then is cut off.
-                    let _ = timeout(LIFETIME, converse(stream, router)).await;
-                });
+            Ok((stream, peer)) => {
+                let place = Arc::new(places.take(peer.ip()));
+                tokio::spawn(converse(stream, place, router.clone()));
+                // A request that is here already is answered before others take its place.
+                yield_now().await;
             }
             Err(error) => {
                 tracing::warn!("admin: cannot accept a connection: {error}");
@@ -137,15 +139,38 @@ async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> T
     }
 }
 
-async fn converse(stream: TcpStream, router: Router) {
+/// Answers one request.
+async fn converse(stream: TcpStream, place: Arc<Place>, router: Router) {
+    let router = TowerToHyperService::new(router);
+    let holder = place.clone();
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        holder.enter(Stage::Answer);
+        request.extensions_mut().insert(holder.clone());
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .keep_alive(false)
         .max_headers(HEADERS)
         .max_buf_size(HEAD_LENGTH)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!("admin: connection ended: {error}");
+        .serve_connection(TokioIo::new(stream), answer);
+    tokio::select! {
+        served = served => {
+            if let Err(error) = served {
+                tracing::debug!("admin: connection ended: {error}");
+            }
+        }
+        () = place.lost() => tracing::debug!("admin: connection closed for a newer one"),
+        () = too_long(&place) => tracing::debug!("admin: connection closed, its request took too long"),
+    }
+}
+
+/// Waits until a connection has lasted as long as one may.
+async fn too_long(place: &Place) {
+    let began = Instant::now();
+    sleep_until(began + LIFETIME).await;
+    if place.is_stream() {
+        sleep_until(began + STREAM_LIFETIME).await;
     }
 }

@@ -4,15 +4,20 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
 
 use super::{Sources, health, milliseconds};
 
 /// See docs/observability.md for its fields.
-pub(super) async fn status(State(sources): State<Sources>) -> Json<Value> {
+pub(super) async fn status(State(sources): State<Sources>) -> Response {
+    sources.make(describe).await
+}
+
+fn describe(sources: &Sources) -> Response {
     let (observer, loads) = (&sources.observer, sources.desk.loads());
     let rules = observer.rules();
-    let reasons = health::reasons(&sources);
+    let reasons = health::reasons(sources);
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": milliseconds(SystemTime::now()),
@@ -35,4 +40,5 @@ pub(super) async fn status(State(sources): State<Sources>) -> Json<Value> {
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))
+    .into_response()
 }

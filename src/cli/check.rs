@@ -14,11 +14,13 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
+use super::typed::Unquoted;
 use super::{Format, values};
 use crate::engine::impossible;
 use crate::patterns::RuleSet;
 use crate::proxy::ListenerTls;
 use crate::rules::{Diagnostic, Report};
+use crate::service::ConnectionString;
 use crate::service::inspection::inspect;
 
 #[derive(Debug, Args)]
@@ -30,11 +32,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Look at this deployment too: for collections that rules name, and indexes that they need.
-    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
-    upstream: Option<String>,
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
+    upstream: Option<ConnectionString>,
     /// Connection string for that look [default: upstream, without its credentials].
-    #[arg(long, value_name = "URI", value_parser = values::connection_string, requires = "upstream")]
-    service: Option<String>,
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "upstream")]
+    service: Option<ConnectionString>,
     /// Name server that mongodb+srv:// names are looked up at [default: the system's].
     #[arg(long, value_name = "ADDR", value_parser = values::address, requires = "upstream")]
     resolver: Option<SocketAddr>,

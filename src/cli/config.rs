@@ -16,13 +16,33 @@ use super::values::{self, AdminAddress};
 use crate::admin;
 use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
-use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_settings};
-use crate::service::MongoService;
+use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
+use crate::secret::Secret;
+use crate::service::{ConnectionString, MongoService};
 
-/// The deployment when neither a flag nor the file names one.
-const UPSTREAM: &str = "mongodb://127.0.0.1:27017";
+/// Bytes of `admin_token_file`.
+const MAX_TOKEN_FILE: usize = 4096;
 
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+/// The keys whose values may be shown with a mistake. A value below a key that is not here, misspelled ones included,
+/// may be a password.
+const PUBLIC_KEYS: [&str; 14] = [
+    "listen",
+    "advertise",
+    "members",
+    "query_listen",
+    "drain_timeout",
+    "hand_over",
+    "log_format",
+    "log_documents",
+    "resolver",
+    "admin",
+    "admin_token_file",
+    "tls",
+    "limits",
+    "rules",
+];
 
 /// What the file says; every key may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,8 +58,8 @@ pub(super) struct ConfigFile {
     pub(super) log_documents: bool,
     /// The collector that spans go to.
     pub(super) otlp: Option<Endpoint>,
-    pub(super) upstream: Option<String>,
-    pub(super) service: Option<String>,
+    pub(super) upstream: Option<ConnectionString>,
+    pub(super) service: Option<ConnectionString>,
     /// The name server for mongodb+srv.
     pub(super) resolver: Option<SocketAddr>,
     pub(super) admin: AdminKeys,
@@ -52,7 +72,7 @@ pub(super) struct ConfigFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AdminKeys {
     pub(super) address: Option<AdminAddress>,
-    pub(super) token: Option<String>,
+    pub(super) token: Option<Secret>,
     pub(super) token_file: Option<PathBuf>,
 }
 
@@ -89,11 +109,11 @@ impl ConfigFile {
     /// Every mistake in the file, with its place.
     pub(super) fn read(path: &Path) -> Result<Self, Report> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        read_settings(path, |reader| Self::from_reader(reader, folder))
+        read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
     }
 
-    pub(super) fn upstream(&self) -> &str {
-        self.upstream.as_deref().unwrap_or(UPSTREAM)
+    pub(super) fn upstream(&self) -> ConnectionString {
+        self.upstream.clone().unwrap_or_default()
     }
 
     /// docward's own connection; made when it is first used.
@@ -103,7 +123,9 @@ impl ConfigFile {
     pub(super) async fn connect(&self) -> Result<MongoService> {
         match &self.service {
             Some(uri) => MongoService::parse(uri, self.resolver).await.context("--service"),
-            None => MongoService::parse_without_credentials(self.upstream(), self.resolver).await.context("--upstream"),
+            None => {
+                MongoService::parse_without_credentials(&self.upstream(), self.resolver).await.context("--upstream")
+            }
         }
     }
 
@@ -157,10 +179,10 @@ impl AdminKeys {
     }
 }
 
-fn read_token(path: &Path) -> Result<String> {
+fn read_token(path: &Path) -> Result<Secret> {
     let flag = || format!("--admin-token-file {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(flag)?;
-    values::token(text.trim()).map_err(anyhow::Error::msg).with_context(flag)
+    let bytes = read_file(path, MAX_TOKEN_FILE).with_context(flag)?;
+    values::token(String::from_utf8_lossy(&bytes).trim()).map_err(anyhow::Error::msg).with_context(flag)
 }
 
 impl TlsKeys {

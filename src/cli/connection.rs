@@ -9,12 +9,13 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
+use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::patterns::{Rule, RuleSet};
 use crate::proxy::UpstreamError;
-use crate::rules::{Report, RuleId};
-use crate::service::MongoService;
+use crate::rules::{MAX_FILE_BYTES, Report, RuleId, read_file};
 use crate::service::connection::ConnectionError;
+use crate::service::{ConnectionString, MongoService};
 
 /// As typed.
 #[derive(Debug, Clone, Args)]
@@ -25,8 +26,8 @@ pub(super) struct Connection {
     #[command(flatten)]
     deployment: Deployment,
     /// Connection string for docward's own work [default: upstream, without its credentials].
-    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
-    service: Option<String>,
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
+    service: Option<ConnectionString>,
     /// Rule file, or folder of them; may be repeated.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
@@ -36,8 +37,8 @@ pub(super) struct Connection {
 #[derive(Debug, Clone, Args)]
 pub(super) struct Deployment {
     /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
-    #[arg(long, value_name = "URI", value_parser = values::connection_string)]
-    upstream: Option<String>,
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
+    upstream: Option<ConnectionString>,
     /// Name server that mongodb+srv:// names are looked up at [default: the system's].
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     resolver: Option<SocketAddr>,
@@ -74,7 +75,7 @@ impl Connection {
 
     /// The configuration file as it is now, to see whether it has changed; `None` when there is none to read.
     pub(super) fn config_text(&self) -> Option<Vec<u8>> {
-        std::fs::read(self.config.as_deref()?).ok()
+        read_file(self.config.as_deref()?, MAX_FILE_BYTES).ok()
     }
 }
 

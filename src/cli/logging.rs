@@ -19,6 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::LogFormat;
 use crate::rules::Report;
+use crate::secret::redact;
 
 /// Whether stderr is the journal: systemd says which socket that is (`JOURNAL_STREAM`, systemd.exec(5)), and a shell
 /// in between may have led stderr elsewhere.
@@ -46,9 +47,9 @@ fn filter() -> Targets {
     chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
 }
 
-/// Why a command does not do what it was asked to.
+/// Why a command does not do what it was asked to. It may quote a connection string that was typed as something else.
 pub(super) fn complain(text: &str) {
-    eprint!("{}", lines(Level::ERROR, text));
+    eprint!("{}", lines(Level::ERROR, &redact(text)));
 }
 
 /// What is wrong with rules or a configuration, with its places.

@@ -21,9 +21,11 @@ mod serve;
 mod suggest;
 mod test;
 mod traffic;
+mod typed;
 mod values;
 mod words;
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,6 +94,23 @@ pub enum Command {
 }
 
 impl Arguments {
+    /// Reads the command line. Help that was asked for, and what is wrong with what was typed, is printed.
+    ///
+    /// # Errors
+    /// The exit code, after that.
+    pub fn read() -> Result<Self, ExitCode> {
+        let typed: Vec<OsString> = std::env::args_os().collect();
+        Self::try_parse_from(&typed).map_err(|error| {
+            if error.use_stderr() {
+                logging::complain(&typed::complaint(&error, &typed));
+                return ExitCode::from(EXIT_USAGE);
+            }
+            // Nothing can be printed if stdout is closed.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        })
+    }
+
     /// Runs to the end.
     pub fn run(self) -> ExitCode {
         let Self { log_format, command } = self;

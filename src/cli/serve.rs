@@ -14,7 +14,7 @@ use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
@@ -22,12 +22,14 @@ use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
 use super::onlookers::Onlookers;
 use super::reload::{Certificates, Part, Reload, Rules};
+use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
 use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
+use crate::secret::Secret;
 use crate::service::access::{self, Access};
 use crate::service::{MongoService, copies};
 
@@ -57,7 +59,7 @@ pub struct Arguments {
     #[arg(long)]
     log_documents: bool,
     /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
-    #[arg(long, value_name = "URL", value_parser = Endpoint::parse)]
+    #[arg(long, value_name = "URL", value_parser = Unquoted(Endpoint::parse))]
     otlp: Option<Endpoint>,
     /// Unix socket through which the next docward takes over the ports.
     #[arg(long, value_name = "PATH")]
@@ -77,8 +79,8 @@ struct AdminArguments {
     #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
     admin: Option<AdminAddress>,
     /// Token that whoever asks there must show; everybody here sees it in the list of processes.
-    #[arg(long, value_name = "TOKEN", value_parser = values::token)]
-    admin_token: Option<String>,
+    #[arg(long, value_name = "TOKEN", value_parser = Unquoted(values::token))]
+    admin_token: Option<Secret>,
     /// File with that token; needed for an address that other machines reach.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -174,7 +176,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 }
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
-    let upstream = Upstream::parse(settings.upstream(), settings.resolver).await.context("--upstream")?;
+    let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
@@ -286,7 +288,11 @@ async fn serve(
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let onlookers = onlookers.prepare(&mut config)?;
     let drain_timeout = config.drain_timeout;
-    let proxy = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone()).await?;
+    let opening = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone());
+    let proxy = tokio::select! {
+        proxy = opening => proxy?,
+        () = ended(&mut terminate, &mut interrupt, "ending before it listens") => return Ok(()),
+    };
     let observer = proxy.observer();
     let onlookers = onlookers.look_at(&observer, reload.status())?;
     announce(&proxy, onlookers.address())?;
@@ -299,10 +305,7 @@ async fn serve(
     };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-        }
+        ended(&mut terminate, &mut interrupt, "draining").await;
         // systemd's own patience (TimeoutStopSec) need not be known then.
         let patience = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
         tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(patience)]);
@@ -318,6 +321,14 @@ async fn serve(
     }
     onlookers.end().await;
     Ok(())
+}
+
+/// Waits for a signal to end, and logs what follows.
+async fn ended(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: {what}"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: {what}"),
+    }
 }
 
 /// Sockets that systemd, or another manager that speaks its protocol, has opened for us.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::config::MemberEntry;
 use crate::proxy::Advertised;
 use crate::rules::parse_duration;
-use crate::service::connection;
+use crate::secret::Secret;
+use crate::service::ConnectionString;
 
 /// Shorter tokens could be guessed.
 const MIN_TOKEN_LENGTH: usize = 16;
@@ -33,11 +34,11 @@ pub(super) fn admin_address(text: &str) -> Result<AdminAddress, String> {
     Ok(AdminAddress { address, name })
 }
 
-/// What who uses the admin address must know.
-pub(super) fn token(text: &str) -> Result<String, String> {
+/// Bearer token of the admin address.
+pub(super) fn token(text: &str) -> Result<Secret, String> {
     let fits = text.len() >= MIN_TOKEN_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
     let complaint = || format!("write at least {MIN_TOKEN_LENGTH} printable ASCII characters without spaces");
-    if fits { Ok(text.to_owned()) } else { Err(complaint()) }
+    if fits { Ok(Secret::new(text)) } else { Err(complaint()) }
 }
 
 /// The name that hello answers give.
@@ -53,7 +54,7 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
 pub(super) fn advertised(text: &str) -> Result<Advertised, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.starts_with('[') => {
-            let port = port.parse().map_err(|_| format!("the port is no number in `{text}`"))?;
+            let port = port.parse().map_err(|_| "the port is no number; write HOST or HOST:PORT")?;
             Ok(Advertised { host: host_name(host.trim_matches(['[', ']']))?, port: Some(port) })
         }
         _ => Ok(Advertised { host: host_name(text)?, port: None }),
@@ -77,8 +78,8 @@ pub(super) fn member_name(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("`{text}`: write the member's HOST:PORT, as rs.conf() shows it"))
 }
 
-pub(super) fn connection_string(text: &str) -> Result<String, String> {
-    connection::check(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+pub(super) fn connection_string(text: &str) -> Result<ConnectionString, String> {
+    ConnectionString::parse(text).map_err(|error| error.to_string())
 }
 
 /// As in the file: `30s`, `5m`.

@@ -3,7 +3,7 @@
 //!
 //! The new process asks at the path, gets the listening sockets, accepts on them, says so, and only then the old one
 //! stops accepting and passes its connections, each between two messages. If the new process dies before, nothing
-//! has happened. Only processes of the same user are served.
+//! has happened. Both sides trust processes of their own user and of root only.
 //! On the wire ([`messages`]): a JSON list of purposes with the listening sockets in its order; then one byte from
 //! the new process when it accepts, the [`FORMAT`] that it reads connections in; then the connections, and the
 //! end of the stream when the old one accepts nobody and passes nothing any more.
@@ -13,7 +13,7 @@ mod messages;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,7 +28,9 @@ use super::sockets::{Listening, Passed};
 /// Of [`Memo`]s: another number whenever one process's could not be understood by the other. A process of another
 /// format gets the listening sockets only.
 const FORMAT: u8 = 2;
-/// How long one side waits for the other: a new process loads its rules meanwhile.
+/// How long the new process waits for the sockets, which are sent at once.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the old process waits for the new one, which starts meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections that wait to be gone on with.
 const WAITING: usize = 16;
@@ -44,7 +46,7 @@ pub(super) struct Successor {
     format: u8,
 }
 
-/// Asks whoever offers its sockets at `path`; `None` when nobody does.
+/// Asks the process that offers its sockets at `path`; `None` when there is none, or none that can be trusted or answers.
 ///
 /// # Errors
 /// The socket's, or an answer that is none.
@@ -52,10 +54,18 @@ pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(silent(path)),
         Err(error) => return Err(error),
     };
-    let answer = timeout(PATIENCE, messages::receive(&mut stream)).await??;
-    let (list, sockets) = answer.ok_or(ErrorKind::UnexpectedEof)?;
+    if let Some(user) = stranger(&stream)? {
+        let path = path.display();
+        tracing::warn!(
+            "--hand-over {path}: a process of another user ({user}) offers sockets there; starting without them"
+        );
+        return Ok(None);
+    }
+    let Ok(answer) = timeout(ANSWER, messages::receive(&mut stream)).await else { return Ok(silent(path)) };
+    let (list, sockets) = answer?.ok_or(ErrorKind::UnexpectedEof)?;
     let purposes: Vec<String> = serde_json::from_slice(&list).map_err(io::Error::other)?;
     if purposes.len() != sockets.len() {
         return Err(io::Error::new(ErrorKind::InvalidData, "it passed another number of sockets than it said"));
@@ -65,6 +75,30 @@ pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>
         passed.add(Some(purpose), socket.into())?;
     }
     Ok(Some((passed, Predecessor(stream))))
+}
+
+/// A process that accepts no connection or sends nothing must not keep this one from listening.
+fn silent<T>(path: &Path) -> Option<T> {
+    let path = path.display();
+    tracing::warn!(
+        "--hand-over {path}: the process there does not answer within {} s; starting without it",
+        ANSWER.as_secs()
+    );
+    None
+}
+
+/// The user of the process on the other side, unless it is our own or root: nobody else can be trusted with sockets, or
+/// to give some.
+fn stranger(stream: &UnixStream) -> io::Result<Option<u32>> {
+    let user = |stream: &UnixStream| stream.peer_cred().map(|credentials| credentials.uid());
+    // Of a pair, the other side is this process.
+    let own = user(&UnixStream::pair()?.0)?;
+    Ok(Some(user(stream)?).filter(|peer| !is_trusted(*peer, own)))
+}
+
+fn is_trusted(peer: u32, own: u32) -> bool {
+    const ROOT: u32 = 0;
+    peer == own || peer == ROOT
 }
 
 impl Predecessor {
@@ -119,11 +153,10 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Succ
     }
     let socket = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    let owner = std::fs::metadata(path)?.uid();
     loop {
         let (mut stream, _) = socket.accept().await?;
-        if stream.peer_cred()?.uid() != owner {
-            tracing::warn!("hand-over: a process of another user asked for the sockets and got none");
+        if let Some(user) = stranger(&stream)? {
+            tracing::warn!("hand-over: a process of another user ({user}) asked for the sockets and got none");
             continue;
         }
         match timeout(PATIENCE, serve(&mut stream, listening)).await {
@@ -142,4 +175,17 @@ async fn serve(stream: &mut UnixStream, listening: &Listening) -> io::Result<u8>
     let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
     messages::send(stream, &list, &descriptors).await?;
     stream.read_u8().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sockets_are_between_processes_of_one_user_and_root() {
+        assert!(is_trusted(1000, 1000) && is_trusted(0, 1000));
+        assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0));
+        let (stream, _other) = UnixStream::pair().unwrap();
+        assert_eq!(stranger(&stream).unwrap(), None);
+    }
 }

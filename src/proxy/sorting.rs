@@ -113,7 +113,10 @@ impl<P: Policy> Requests<'_, P> {
         head: &[u8],
         came: Option<Compressor>,
     ) -> Result<Class<Request>, ClientFault> {
-        self.transactions.note(head);
+        // The server refuses the transactions of a client that must still log in: a drain waits for none of them.
+        if !self.session.must_log_in {
+            self.transactions.note(head);
+        }
         self.owed.command = self.meter.command(header, head);
         self.owed.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {

@@ -18,6 +18,10 @@ const LIFETIME: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_millis(100);
 /// Open ones at which those that are over by their age are looked for.
 const SWEEP_AT: usize = 4096;
+/// Open ones that are remembered; a drain does not wait for further ones.
+const MAX_OPEN: usize = 65_536;
+/// The least time between two sweeps.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is open, and since when.
 #[derive(Debug, Default)]
@@ -31,6 +35,7 @@ struct Open {
     since: HashMap<TransactionId, Instant>,
     /// Size at which to sweep next: twice what the last sweep left, so that sweeps stay rare.
     sweep_at: usize,
+    swept: Option<Instant>,
 }
 
 impl Transactions {
@@ -79,14 +84,41 @@ impl Transactions {
 
 impl Open {
     fn go_on(&mut self, id: TransactionId) {
-        self.since.entry(id).or_insert_with(Instant::now);
-        if self.since.len() >= self.sweep_at.max(SWEEP_AT) {
+        if self.since.contains_key(&id) {
+            return;
+        }
+        let is_large = self.since.len() >= self.sweep_at.clamp(SWEEP_AT, MAX_OPEN);
+        if is_large && self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP_AGAIN) {
             self.sweep();
-            self.sweep_at = 2 * self.since.len();
+            (self.sweep_at, self.swept) = (2 * self.since.len(), Some(Instant::now()));
+        }
+        if self.since.len() < MAX_OPEN {
+            self.since.insert(id, Instant::now());
         }
     }
 
     fn sweep(&mut self) {
         self.since.retain(|_, since| since.elapsed() < LIFETIME);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Binary, doc, spec::BinarySubtype};
+
+    use super::*;
+    use crate::wire::op_msg::Writer;
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let transactions = Transactions::default();
+        for number in 0..MAX_OPEN as i64 + 1000 {
+            let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] };
+            let body = doc! {"insert": "c", "lsid": {"id": id}, "txnNumber": number, "autocommit": false, "$db": "d"};
+            let mut writer = Writer::new(1, 0, 0, 0);
+            writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
+            transactions.note(&writer.finish());
+        }
+        assert_eq!(transactions.lock().since.len(), MAX_OPEN);
     }
 }

@@ -19,7 +19,7 @@ use super::hello::{Hello, exchange};
 use super::socket::{self, Stream};
 use super::tls::{TlsError, UpstreamTls, from_upstream};
 use crate::engine::{login_question, means_login_demanded};
-use crate::service::connection::{self, ConnectionError};
+use crate::service::connection::{self, ConnectionError, ConnectionString};
 use crate::wire::compressed::{Compressor, Method};
 
 /// How long connecting may take: longer than a lost SYN's second try, shorter than any driver's patience.
@@ -63,7 +63,7 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn parse(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, UpstreamError> {
+    pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, UpstreamError> {
         let options = connection::options(uri, resolver).await?;
         let tls = match &options.tls {
             Some(Tls::Enabled(options)) => Some(Arc::new(UpstreamTls::load(options.into())?)),
@@ -202,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_strings_are_read_as_the_driver_reads_them() {
-        let parse = async |uri: &str| Upstream::parse(uri, None).await;
+        let parse = async |uri: &str| Upstream::parse(&ConnectionString::parse(uri)?, None).await;
         let upstream = parse("mongodb://u:p@a,b:7/?replicaSet=rs0").await.unwrap();
         assert_eq!(upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:27017", "b:7"]);
         assert!(!upstream.direct && upstream.tls.is_none());

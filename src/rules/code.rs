@@ -41,7 +41,7 @@ codes! {
     NotUtf8 = "R0003",
     /// A folder holds no rule file.
     EmptyFolder = "R0004",
-    /// The file is larger or nested deeper than any rule file needs.
+    /// The file is larger or nested deeper than any rule file needs, or too many namespaces may overlap.
     TooLarge = "R0005",
     /// YAML that the rule language leaves out: anchors, aliases, merge keys, tags, several documents.
     UnsupportedYaml = "R0006",

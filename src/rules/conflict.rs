@@ -5,6 +5,7 @@
 //! thousand namespaces load in no time. Disabled rules take part in nothing but must have their
 //! own names; a shadow rule beside an enforced one is a trial and no contradiction.
 
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -15,11 +16,47 @@ use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
 use super::rule::{Claim, Mode, Pattern, Rule};
 
+/// How often namespaces of all rules may be compared with each other: a second or two. Only namespaces with `*` need more
+/// than one comparison each, and thousands of them that may overlap are a mistake.
+const COMPARISONS: u64 = 1 << 24;
+
+/// What is left of [`COMPARISONS`].
+#[derive(Debug)]
+pub(super) struct Budget(Cell<u64>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(COMPARISONS))
+    }
+}
+
+impl Budget {
+    /// Takes one; false when there is none left.
+    fn spend(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Reports that not everything could be compared.
+    pub(super) fn check<P>(&self, rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+        let globs = |rule: &&Rule<P>| rule.namespaces.iter().filter(|one| one.exact().is_none()).count();
+        if self.0.get() > 0 {
+            return;
+        }
+        let Some(namespace) = rules.iter().max_by_key(globs).and_then(|rule| rule.namespaces.first()) else { return };
+        let message = "there are too many namespaces with `*` that may overlap; this rule has the most";
+        let mistake = Diagnostic::error(Code::TooLarge, namespace.span, message);
+        found
+            .push(mistake.help("cover several by one `*`, or write the name of the database or of the collection out"));
+    }
+}
+
 /// Reports what rules have against each other.
-pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
-    check_speakers(&active, found);
-    check_claims(&active, found);
+    check_speakers(&active, budget, found);
+    check_claims(&active, budget, found);
     found.extend(P::contradictions(&active));
 }
 
@@ -51,7 +88,7 @@ struct Entrant<'r, P> {
     claim: Option<&'r Claim>,
 }
 
-fn check_speakers<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
+fn check_speakers<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
@@ -64,7 +101,7 @@ fn check_speakers<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
     }
     let equal = |a: &Entrant<'_, P>, b: &Entrant<'_, P>| a.namespace.compare_specificity(b.namespace).is_none();
     for group in groups.into_values() {
-        for (first, second) in collisions(&group, equal) {
+        for (first, second) in collisions(&group, budget, equal) {
             found.push(contradiction(first, second));
         }
     }
@@ -94,7 +131,7 @@ fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) ->
         ))
 }
 
-fn check_claims<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
+fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
     let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
     for (rule, claims) in &claims {
@@ -106,7 +143,7 @@ fn check_claims<P: Pattern>(rules: &[&Rule<P>], found: &mut Vec<Diagnostic>) {
         }
     }
     for group in groups.into_values() {
-        for (first, second) in collisions(&group, claim_one_field) {
+        for (first, second) in collisions(&group, budget, claim_one_field) {
             found.extend(field_claimed_twice(first, second));
         }
     }
@@ -146,11 +183,12 @@ fn field_claimed_twice<P>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Op
 /// pair of rules one, and of each entrant the first.
 fn collisions<'g, 'r, P>(
     group: &'g [Entrant<'r, P>],
+    budget: &Budget,
     clash: impl Fn(&Entrant<'r, P>, &Entrant<'r, P>) -> bool,
 ) -> Vec<(&'g Entrant<'r, P>, &'g Entrant<'r, P>)> {
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
-    let mut earlier = Earlier::default();
+    let mut earlier = Earlier::new(budget);
     for (at, second) in group.iter().enumerate() {
         let namespace = &second.namespace.value;
         let collides = |candidate: &usize| {
@@ -169,8 +207,8 @@ fn collisions<'g, 'r, P>(
 }
 
 /// The entrants seen so far, so that those which cannot share a namespace are never compared.
-#[derive(Default)]
 pub(super) struct Earlier<'n> {
+    budget: &'n Budget,
     by_name: HashMap<(&'n str, &'n str), Vec<usize>>,
     by_database: HashMap<&'n str, Vec<usize>>,
     by_collection: HashMap<&'n str, Vec<usize>>,
@@ -179,6 +217,11 @@ pub(super) struct Earlier<'n> {
 }
 
 impl<'n> Earlier<'n> {
+    pub(super) fn new(budget: &'n Budget) -> Self {
+        let (by_name, by_database, by_collection) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { budget, by_name, by_database, by_collection, rest: Vec::new() }
+    }
+
     pub(super) fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
         let (database, collection) = (namespace.database(), namespace.collection());
         let list = match (database.is_literal(), collection.is_literal()) {
@@ -193,6 +236,7 @@ impl<'n> Earlier<'n> {
         list.push(at);
     }
 
+    /// Those that may share a namespace with this one, as long as the budget lasts.
     pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
         let (database, collection) =
@@ -205,6 +249,7 @@ impl<'n> Earlier<'n> {
             .chain(std::iter::once(&self.rest))
             .flatten()
             .copied()
+            .take_while(|_| self.budget.spend())
     }
 }
 

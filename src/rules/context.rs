@@ -3,6 +3,8 @@
 //! A [`ReadContext`] reads single nodes; mappings are read by the [`MapReader`] of `reader.rs`,
 //! which it makes. It knows nothing of what the settings mean.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Deref;
 
 use super::code::Code;
@@ -173,16 +175,21 @@ impl<'a> ReadContext<'a> {
         let element = format!("each of {what}");
         // Those that are right are read on, so that what is wrong with them comes out too.
         let mut texts: Vec<Located<String>> = Vec::with_capacity(items.len());
+        let mut first: HashMap<String, Span> = HashMap::with_capacity(items.len());
         for item in items {
             let Some(text) = self.text(item, &element) else {
                 continue;
             };
-            if let Some(first) = texts.iter().find(|other| other.value == text.value) {
-                let message = format!("`{}` is in the list twice", text.value);
-                let mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
-                self.push(mistake.label(first.span, "first here"));
-            } else {
-                texts.push(text);
+            match first.entry(text.value.clone()) {
+                Entry::Occupied(first) => {
+                    let message = format!("`{}` is in the list twice", text.value);
+                    let mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
+                    self.push(mistake.label(*first.get(), "first here"));
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(text.span);
+                    texts.push(text);
+                }
             }
         }
         Some(texts)

@@ -3,7 +3,10 @@
 //! A [`Diagnostic`] is one mistake with its place; a [`Report`] is all mistakes of one load
 //! together with the texts they point into. `render.rs` prints them, `code.rs` lists their kinds.
 
+use std::collections::BTreeSet;
+
 use super::code::Code;
+use super::shown;
 use super::source::{FileId, Sources, Span};
 
 /// How bad it is.
@@ -132,9 +135,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Sorts `diagnostics` by place.
+    /// Sorts `diagnostics` by place, and hides in them what must not be shown of `sources`.
     #[must_use]
     pub fn new(mut diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
+        let files: BTreeSet<FileId> = diagnostics.iter().map(|one| one.place.file()).collect();
+        for file in files {
+            let here = diagnostics.iter_mut().filter(|one| one.place.file() == file);
+            shown::hide_words(sources.text(file), &sources.shown(file), here);
+        }
         diagnostics.sort_by_key(|diagnostic| match diagnostic.place {
             Place::At(span) => (span.file, span.start),
             Place::File(file) => (file, 0),

@@ -1,4 +1,5 @@
-//! Finds and reads rule files: the only file of the layer that touches the file system.
+//! Finds and reads rule files: the only file of the layer that touches the file system. [`read_file`] also reads what
+//! other layers have in files.
 //!
 //! A path is a file, or a folder whose `*.yaml` and `*.yml` files are taken, also from folders
 //! below, in the order of their names. Left out are `*.test.yaml`, which hold tests, and all
@@ -8,12 +9,14 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::code::Code;
 use super::diagnostic::{Diagnostic, Place, Report};
 use super::rule::Pattern;
 use super::set::{RuleSet, RuleSetHash};
+use super::shown::Kind;
 use super::source::{FileId, Source, Sources};
 use super::test_file::TestFiles;
 use super::yaml;
@@ -21,11 +24,11 @@ use super::yaml;
 /// How deep folders are searched: links to a folder above would otherwise never end.
 const MAX_FOLDERS: usize = 16;
 
-/// Reads one file; mistakes in reading it are in the second place.
-pub(super) fn single(path: &Path) -> (Sources, Vec<Diagnostic>) {
+/// Reads one file of settings; mistakes in reading it are in the second place.
+pub(super) fn single(path: &Path, public: &'static [&'static str]) -> (Sources, Vec<Diagnostic>) {
     let mut reading = Reading::default();
     reading.file(path);
-    (Sources::new(reading.sources), reading.found)
+    (Sources::of_kind(reading.sources, Kind::Settings(public)), reading.found)
 }
 
 impl<P: Pattern> RuleSet<P> {
@@ -40,7 +43,7 @@ impl<P: Pattern> RuleSet<P> {
         for path in paths {
             reading.path(path);
         }
-        Self::check(Sources::new(reading.sources), reading.found)
+        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
     }
 
     /// What [`RuleSet::hash`] of these files would be now, if they load: tells whether loading them again could
@@ -73,7 +76,7 @@ impl TestFiles {
                 Err((folder, error)) => reading.fail(&folder, Code::Unreadable, &describe(&error)),
             }
         }
-        Self::check(Sources::new(reading.sources), reading.found)
+        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
     }
 }
 
@@ -151,15 +154,44 @@ enum Failure {
     TooLarge,
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    // The size a file claims is no limit: pipes claim none.
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(yaml::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))
-        .map_err(Failure::Io)?;
-    if bytes.len() > yaml::MAX_FILE_BYTES {
-        return Err(Failure::TooLarge);
+/// The content of a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// The system's; `InvalidInput` for what is no regular file: to open a FIFO waits for a writer, and a device may never end;
+/// `FileTooLarge`.
+pub fn read_file(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() {
+        let message = format!("it is {}, and only a regular file is read", describe_kind(kind));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
+    let mut bytes = Vec::new();
+    // The size a file claims is no limit: those of /proc claim none.
+    File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        let message = format!("it has more than {limit} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+fn describe_kind(kind: fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let bytes = read_file(path, yaml::MAX_FILE_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Failure::TooLarge,
+        _ => Failure::Io(error),
+    })?;
     String::from_utf8(bytes).map_err(|error| Failure::NotUtf8(error.utf8_error().valid_up_to()))
 }
 

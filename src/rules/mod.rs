@@ -24,6 +24,7 @@ mod render;
 mod rule;
 mod set;
 mod settings;
+mod shown;
 mod source;
 #[cfg(test)]
 mod stub;
@@ -36,7 +37,7 @@ mod yaml;
 pub use code::Code;
 pub use context::{Located, Number, ReadContext};
 pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
-pub use files::is_test_file;
+pub use files::{is_test_file, read_file};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};

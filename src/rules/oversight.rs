@@ -7,18 +7,18 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::code::Code;
-use super::conflict::Earlier;
+use super::conflict::{Budget, Earlier};
 use super::context::Located;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
 use super::rule::{Except, Laxity, Mode, Pattern, Rule, Unguardable, UserGlob};
 
 /// Reports them. `rules` contradict each other in nothing.
-pub(super) fn check<P: Pattern>(rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
+pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     found.extend(active.iter().filter_map(|rule| unread(rule)));
-    found.extend(silenced(&active));
-    found.extend(weaker(&active));
+    found.extend(silenced(&active, budget));
+    found.extend(weaker(&active, budget));
 }
 
 /// A rule that only names its namespaces is not on trial: nobody would read what it counts.
@@ -44,13 +44,13 @@ fn entrants<'r, P>(rule: &'r Rule<P>) -> impl Iterator<Item = Entrant<'r, P>> + 
 }
 
 /// Rules of which every namespace has an enforced rule before them that leaves them nothing to do.
-fn silenced<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
+fn silenced<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
     // A pattern that can silence another silences its like, so all others need not be compared.
     let silencers = rules
         .iter()
         .filter(|rule| rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern));
     let silencers: Vec<Entrant<'_, P>> = silencers.flat_map(|rule| entrants(rule)).collect();
-    let index = index(silencers.iter().map(|entrant| entrant.namespace));
+    let index = index(budget, silencers.iter().map(|entrant| entrant.namespace));
     let covering = |entrant: &Entrant<'_, P>| {
         let covers = |candidate: &&Entrant<'_, P>| {
             comes_before(candidate.rule, entrant.rule)
@@ -88,7 +88,7 @@ fn silenced_by<P>(rule: &Rule<P>, by: &Entrant<'_, P>) -> Diagnostic {
 }
 
 /// Rules that speak for a namespace instead of a broader rule, and let through what that one would not.
-fn weaker<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
+fn weaker<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
     let laxities: Vec<Vec<Laxity>> = rules.iter().map(|rule| laxities(rule)).collect();
     let mut groups: HashMap<&'static str, Vec<Speaker<'_, P>>> = HashMap::new();
     for (rule, laxities) in rules.iter().zip(&laxities) {
@@ -97,7 +97,7 @@ fn weaker<P: Pattern>(rules: &[&Rule<P>]) -> Vec<Diagnostic> {
             groups.entry(rule.pattern.name()).or_default().extend(speakers);
         }
     }
-    groups.values().flat_map(|group| weaker_of(group)).collect()
+    groups.values().flat_map(|group| weaker_of(group, budget)).collect()
 }
 
 /// One namespace of a rule that speaks for it alone.
@@ -107,8 +107,8 @@ struct Speaker<'r, P> {
 }
 
 /// Of rules of one pattern.
-fn weaker_of<P: Pattern>(group: &[Speaker<'_, P>]) -> Vec<Diagnostic> {
-    let index = index(group.iter().map(|speaker| speaker.entrant.namespace));
+fn weaker_of<P: Pattern>(group: &[Speaker<'_, P>], budget: &Budget) -> Vec<Diagnostic> {
+    let index = index(budget, group.iter().map(|speaker| speaker.entrant.namespace));
     let mut found = Vec::new();
     let mut told = None;
     for narrow in
@@ -167,8 +167,8 @@ fn weaker_than<P: Pattern>(narrow: &Entrant<'_, P>, broad: &Entrant<'_, P>, laxi
         ))
 }
 
-fn index<'n>(namespaces: impl Iterator<Item = &'n Located<NamespacePattern>>) -> Earlier<'n> {
-    let mut index = Earlier::default();
+fn index<'n>(budget: &'n Budget, namespaces: impl Iterator<Item = &'n Located<NamespacePattern>>) -> Earlier<'n> {
+    let mut index = Earlier::new(budget);
     for (at, namespace) in namespaces.enumerate() {
         index.add(at, namespace);
     }

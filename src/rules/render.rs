@@ -4,26 +4,33 @@
 //! that matter are handed to it, so a report over a large file stays cheap. What is printed:
 //! `diagnostic.rs`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
 use serde_json::json;
 
 use super::diagnostic::{Diagnostic, Place, Report, Severity};
-use super::source::{Sources, Span, Window};
+use super::source::{FileId, Sources, Span, Window};
+use crate::secret::redact;
 
 impl Report {
     /// The diagnostics as text, one block each, with ANSI colours if `coloured`.
     #[must_use]
     pub fn render(&self, coloured: bool) -> String {
         let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
+        let files: BTreeSet<FileId> = self.diagnostics.iter().flat_map(files).collect();
+        let shown = Shown {
+            sources: &self.sources,
+            texts: files.iter().map(|file| (*file, self.sources.shown(*file))).collect(),
+        };
         let mut text = String::new();
         for diagnostic in &self.diagnostics {
-            text.push_str(&renderer.render(&[group(diagnostic, &self.sources)]));
+            text.push_str(&renderer.render(&[group(diagnostic, &shown)]));
             text.push_str("\n\n");
         }
         text.push_str(&self.summary());
-        text
+        redact(&text).into_owned()
     }
 
     /// A list of `{severity, code, file, line, column, message, help}`. `line` and `column`
@@ -60,7 +67,20 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
+/// The files that a diagnostic points into.
+fn files(diagnostic: &Diagnostic) -> impl Iterator<Item = FileId> {
+    let labels = diagnostic.labels.iter().map(|label| label.span.file);
+    std::iter::once(diagnostic.place.file()).chain(labels)
+}
+
+/// The texts that lines are shown of.
+struct Shown<'a> {
+    sources: &'a Sources,
+    /// As they may be printed.
+    texts: BTreeMap<FileId, String>,
+}
+
+fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Group<'a> {
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
@@ -68,8 +88,8 @@ fn group<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Group<'a> {
     let title = level.primary_title(&*diagnostic.message);
     let title = title.id(diagnostic.code.as_str());
     let mut group = match diagnostic.place {
-        Place::File(file) => title.element(Origin::path(sources.name(file))),
-        Place::At(_) => title.elements(snippets(diagnostic, sources)),
+        Place::File(file) => title.element(Origin::path(shown.sources.name(file))),
+        Place::At(_) => title.elements(snippets(diagnostic, shown)),
     };
     if let Some(help) = &diagnostic.help {
         group = group.element(Level::HELP.message(&**help));
@@ -84,7 +104,7 @@ const MAX_SNIPPET_BYTES: usize = 16 << 10;
 type Mark<'a> = (Span, AnnotationKind, &'a str);
 
 /// One snippet a file, the file of the mistake first.
-fn snippets<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Element<'a>> {
+fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element<'a>> {
     let mut marks: Vec<Mark<'a>> = Vec::new();
     if let Place::At(span) = diagnostic.place {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
@@ -101,34 +121,36 @@ fn snippets<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Element
     }
     let mut elements = Vec::new();
     for marks in by_file {
-        if window(&marks, sources).text.len() <= MAX_SNIPPET_BYTES {
-            elements.push(snippet(&marks, sources));
+        if window(&marks, shown).text.len() <= MAX_SNIPPET_BYTES {
+            elements.push(snippet(&marks, shown));
         } else {
             // Far apart: each for itself.
-            elements.extend(marks.iter().map(|mark| snippet(&[*mark], sources)));
+            elements.extend(marks.iter().map(|mark| snippet(&[*mark], shown)));
         }
     }
     elements
 }
 
-fn window<'a>(marks: &[Mark<'_>], sources: &'a Sources) -> Window<'a> {
+fn window<'a>(marks: &[Mark<'_>], shown: &'a Shown<'_>) -> Window<'a> {
     let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
-    sources.window(spans[0].file, &spans)
+    let file = spans[0].file;
+    shown.sources.window(file, shown.texts.get(&file).map_or("", String::as_str), &spans)
 }
 
-fn snippet<'a>(marks: &[Mark<'a>], sources: &'a Sources) -> Element<'a> {
+fn snippet<'a>(marks: &[Mark<'a>], shown: &'a Shown<'_>) -> Element<'a> {
     let (first, ..) = marks[0];
-    let window = window(marks, sources);
+    let sources = shown.sources;
+    let window = window(marks, shown);
     if window.text.len() > MAX_SNIPPET_BYTES {
         let at = sources.location(first);
         return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
     }
     // The renderer leaves line ends out, of which a text that is no text may have many, and takes no place behind them.
-    let shown = window.text.trim_end_matches(['\r', '\n']).len();
+    let length = window.text.trim_end_matches(['\r', '\n']).len();
     let annotate = |(span, kind, text): &Mark<'a>| {
         // A mapping covers many lines; underlining its first one says enough.
         let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
-        let range = (span.start as usize - window.start).min(shown)..(end - window.start).min(shown);
+        let range = (span.start as usize - window.start).min(length)..(end - window.start).min(length);
         let label = (!text.is_empty()).then_some(*text);
         kind.span(range).label(label)
     };
@@ -147,10 +169,10 @@ fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
     json!({
         "severity": diagnostic.severity.as_str(),
         "code": diagnostic.code.as_str(),
-        "file": sources.name(diagnostic.place.file()),
+        "file": redact(sources.name(diagnostic.place.file())),
         "line": location.as_ref().map(|at| at.line),
         "column": location.as_ref().map(|at| at.column),
-        "message": diagnostic.message,
-        "help": diagnostic.help,
+        "message": redact(&diagnostic.message),
+        "help": diagnostic.help.as_deref().map(redact),
     })
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use super::conflict;
+use super::conflict::{self, Budget};
 use super::diagnostic::{Diagnostic, Report, Severity};
 use super::envelope;
 use super::index::{Found, Index, RuleIds, Speaker};
@@ -55,10 +55,12 @@ impl<P: Pattern> RuleSet<P> {
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
         let envelope::Read { rules, names } = envelope::read(&sources, &mut found);
         conflict::check_names(&names, &mut found);
-        conflict::check(&rules, &mut found);
+        let budget = Budget::default();
+        conflict::check(&rules, &budget, &mut found);
         if !found.iter().any(|one| one.severity == Severity::Error) {
-            oversight::check(&rules, &mut found);
+            oversight::check(&rules, &budget, &mut found);
         }
+        budget.check(&rules, &mut found);
         let report = Report::new(found, sources.clone());
         if report.has_errors() {
             return Err(report);
@@ -421,6 +423,22 @@ mod tests {
             started.elapsed()
         };
         (0..50).map(|_| round()).min().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_hundred_thousand_namespaces_are_read_or_refused_soon() {
+        let one = |name: &dyn Fn(usize) -> String| {
+            let namespaces: Vec<String> = (0..100_000).map(|at| format!("'{}'", name(at))).collect();
+            let started = CpuTimer::start();
+            let loaded = load(&[(namespaces.join(", "), "enforce", ALONE)]);
+            // Unoptimized, on a slow machine.
+            assert!(started.elapsed() < Duration::from_secs(40), "{}: {:?}", name(0), started.elapsed());
+            loaded
+        };
+        assert!(one(&|at| format!("d.c{at}")).is_ok());
+        assert!(one(&|at| format!("d{at}.*")).is_ok());
+        let many = one(&|at| format!("t*{at}.c*{at}")).unwrap_err();
+        assert!(many.to_string().contains("too many namespaces with `*`"), "{}", &many.to_string()[..200]);
     }
 
     #[test]

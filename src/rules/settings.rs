@@ -13,9 +13,13 @@ use super::{files, yaml};
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
 ///
 /// # Errors
-/// Every mistake found in it.
-pub fn read_settings<T>(path: &Path, read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> T) -> Result<T, Report> {
-    let (sources, mut found) = files::single(path);
+/// Every mistake found in it. Only the values of the top-level keys in `public` are ever shown in them.
+pub fn read_settings<T>(
+    path: &Path,
+    public: &'static [&'static str],
+    read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> T,
+) -> Result<T, Report> {
+    let (sources, mut found) = files::single(path, public);
     let mut settings = None;
     if let (Some(file), true) = (sources.files().next(), found.is_empty()) {
         match yaml::parse(file, sources.text(file)) {

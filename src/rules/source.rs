@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::shown::{self, Kind};
+
 /// One rule file as read: a name for diagnostics (its path) and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -66,13 +68,21 @@ struct IndexedSource {
     text: String,
     /// The byte at which each line starts; the first is 0.
     line_starts: Vec<u32>,
+    /// Tells what of it may be printed.
+    kind: Kind,
 }
 
 impl Sources {
     /// Indexes the lines of `sources`, whose order gives each its [`FileId`].
     #[must_use]
     pub fn new(sources: Vec<Source>) -> Self {
-        Self(sources.into_iter().map(IndexedSource::new).collect())
+        Self::of_kind(sources, Kind::Text)
+    }
+
+    /// The same for files, of which not everything may be printed.
+    #[must_use]
+    pub(super) fn of_kind(sources: Vec<Source>, kind: Kind) -> Self {
+        Self(sources.into_iter().map(|source| IndexedSource::new(source, kind)).collect())
     }
 
     /// Every file, in order.
@@ -90,6 +100,12 @@ impl Sources {
     #[must_use]
     pub fn text(&self, file: FileId) -> &str {
         &self.0[file.0 as usize].text
+    }
+
+    /// The text of a file as it may be printed: with `*` in the place of each byte of a secret.
+    pub(super) fn shown(&self, file: FileId) -> String {
+        let source = &self.0[file.0 as usize];
+        shown::shown(&source.text, source.kind)
     }
 
     /// The text a span covers.
@@ -113,14 +129,16 @@ impl Sources {
         }
     }
 
-    /// The whole lines that hold all of `spans` (of one file), and where they start: byte and line from 1.
-    pub(super) fn window(&self, file: FileId, spans: &[Span]) -> Window<'_> {
+    /// The whole lines of `shown` ([`Self::shown`] of `file`) that hold all of `spans`, and where they start: byte and
+    /// line from 1.
+    pub(super) fn window<'t>(&self, file: FileId, shown: &'t str, spans: &[Span]) -> Window<'t> {
         let source = &self.0[file.0 as usize];
         let first = spans.iter().map(|s| source.line_of(s.start)).min();
         let last = spans.iter().map(|s| source.line_of(s.start)).max();
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
         let start = source.line_starts[first] as usize;
-        Window { text: &source.text[start..source.line_end(last)], start, line: first + 1 }
+        let text = shown.get(start..source.line_end(last)).unwrap_or_default();
+        Window { text, start, line: first + 1 }
     }
 
     /// Where the line that holds the start of `span` ends, its line break left out.
@@ -141,11 +159,11 @@ pub(super) struct Window<'a> {
 }
 
 impl IndexedSource {
-    fn new(source: Source) -> Self {
+    fn new(source: Source, kind: Kind) -> Self {
         let breaks = source.text.bytes().zip(1_u32..);
         let line_starts =
             std::iter::once(0).chain(breaks.filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at)).collect();
-        Self { name: source.name.into(), text: source.text, line_starts }
+        Self { name: source.name.into(), text: source.text, line_starts, kind }
     }
 
     /// The index of the line that holds the byte `at`.

@@ -4,14 +4,22 @@
 //! What is added: mongodb+srv names are looked up here ([`super::srv`]), and TLS without a `tlsCAFile` trusts
 //! the system's store. Who dials is not known here.
 
+mod blank;
+
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use mongodb::options::{ClientOptions, ConnectionString, Tls, TlsOptions};
+use mongodb::options::{ClientOptions, ConnectionString as Driver, Tls, TlsOptions};
 
 use super::srv;
+use crate::secret::Secret;
 
-/// A connection string that cannot be used; the text says why, without its password.
+/// A connection string that can be read. It prints as its hosts: user, password and options are for the driver alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectionString(Secret);
+
+/// A connection string that cannot be used; the text says why, and holds nothing that could be part of a password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     #[error("this is no connection string: {0}")]
@@ -34,6 +42,53 @@ const UNSUPPORTED: [(&str, &str); 2] = [
     ("tlsAllowInvalidHostnames", "give the server a certificate for the name that is dialled, or dial the name it has"),
     ("tlsCertificateKeyFilePassword", "decrypt the key with: openssl pkey -in FILE -out key.pem"),
 ];
+
+impl ConnectionString {
+    /// Reads `text` without asking anybody.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
+    pub fn parse(text: &str) -> Result<Self, ConnectionError> {
+        let options = text.split_once('?').map_or("", |(_, options)| options);
+        let names = |name: &str| options.split(['&', '=']).any(|part| part.eq_ignore_ascii_case(name));
+        if let Some((name, instead)) = UNSUPPORTED.into_iter().find(|(name, _)| names(name)) {
+            return Err(ConnectionError::Unsupported(name, instead));
+        }
+        let read = |text: &str| Driver::parse(&*srv::unresolved(text)?).map(drop).map_err(|error| invalid(&error));
+        match read(text) {
+            Ok(()) => Ok(Self(Secret::new(text))),
+            // The driver's errors quote what they are about, so they are those about a string without secrets.
+            Err(_) => Err(match blank::without_secrets(text) {
+                Err(reason) => ConnectionError::Invalid(reason.to_owned()),
+                Ok(blank) => {
+                    read(&blank).err().unwrap_or_else(|| ConnectionError::Invalid(blank::MALFORMED.to_owned()))
+                }
+            }),
+        }
+    }
+
+    pub(super) fn reveal(&self) -> &str {
+        self.0.reveal()
+    }
+}
+
+impl Default for ConnectionString {
+    fn default() -> Self {
+        Self(Secret::new("mongodb://127.0.0.1:27017"))
+    }
+}
+
+impl fmt::Display for ConnectionString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blank::hosts(self.reveal()))
+    }
+}
+
+impl fmt::Debug for ConnectionString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionString({self})")
+    }
+}
 
 /// The files that a connection string's TLS options name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,10 +115,12 @@ impl From<&TlsOptions> for TlsFiles {
 ///
 /// # Errors
 /// [`ConnectionError`].
-pub async fn options(uri: &str, resolver: Option<SocketAddr>) -> Result<ClientOptions, ConnectionError> {
-    check(uri)?;
-    let plain = srv::resolve(uri, resolver).await?;
-    let mut options = ClientOptions::parse(&*plain).await.map_err(|error| invalid(&error))?;
+pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<ClientOptions, ConnectionError> {
+    let plain = srv::resolve(uri.reveal(), resolver).await?;
+    let mut options = match ClientOptions::parse(&*plain).await {
+        Ok(options) => options,
+        Err(_) => return Err(refused(&plain).await),
+    };
     if let Some(Tls::Enabled(tls)) = &mut options.tls
         && tls.ca_file_path.is_none()
     {
@@ -72,21 +129,79 @@ pub async fn options(uri: &str, resolver: Option<SocketAddr>) -> Result<ClientOp
     Ok(options)
 }
 
-/// Whether `uri` can be read, without asking anybody.
-///
-/// # Errors
-/// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
-pub fn check(uri: &str) -> Result<(), ConnectionError> {
-    let options = uri.split_once('?').map_or("", |(_, options)| options);
-    let names = |name: &str| options.split(['&', '=']).any(|part| part.eq_ignore_ascii_case(name));
-    if let Some((name, instead)) = UNSUPPORTED.into_iter().find(|(name, _)| names(name)) {
-        return Err(ConnectionError::Unsupported(name, instead));
+/// Why the driver does not take `plain`, as it says of the same string without secrets.
+async fn refused(plain: &str) -> ConnectionError {
+    match blank::without_secrets(plain) {
+        Err(reason) => ConnectionError::Invalid(reason.to_owned()),
+        Ok(blank) => match ClientOptions::parse(blank).await {
+            Err(error) => invalid(&error),
+            Ok(_) => ConnectionError::Invalid(blank::MALFORMED.to_owned()),
+        },
     }
-    ConnectionString::parse(&*srv::unresolved(uri)?).map(drop).map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &mongodb::error::Error) -> ConnectionError {
     let text = error.kind.to_string();
     let text = text.strip_prefix("An invalid argument was provided: ").unwrap_or(&text);
     ConnectionError::Invalid(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No four of these letters stand beside each other in a word of ours.
+    const PASSWORD: &str = "QxVzWkJpRyHf";
+    /// What a mistake may put in the place of a character, or before it.
+    const PUT: [&str; 21] = [
+        "", "@", ":", "/", "?", "#", "[", "]", "%", "%zz", "%40", "&", "=", ",", " ", "\n", "'", "\\", ".", "ä", "://",
+    ];
+
+    fn shows_password(text: &str) -> bool {
+        PASSWORD.as_bytes().windows(4).any(|part| text.as_bytes().windows(4).any(|other| other == part))
+    }
+
+    #[tokio::test]
+    async fn no_mistake_in_a_connection_string_shows_its_password() {
+        let strings =
+            ["mongodb://user:QxVzWkJpRyHf@a.b.c:1/db?tls=true&bogus=1", "mongodb+srv://user:QxVzWkJpRyHf@a.b.c/"]
+                .into_iter()
+                .chain(["mongodb://h/?authMechanism=PLAIN&authMechanismProperties=X:QxVzWkJpRyHf&bogus=1"]);
+        let (mut refused, mut read) = (0, 0);
+        for string in strings {
+            for at in 0..=string.len() {
+                for (put, length) in PUT.iter().flat_map(|put| [(put, 0), (put, 1)]) {
+                    let end = string.len().min(at + length);
+                    let wrong = format!("{}{put}{}", &string[..at], &string[end..]);
+                    match ConnectionString::parse(&wrong) {
+                        Err(error) => {
+                            refused += 1;
+                            assert!(!shows_password(&format!("{error} {error:?}")), "{wrong}: {error}");
+                        }
+                        Ok(right) => {
+                            read += 1;
+                            assert!(!shows_password(&format!("{right} {right:?}")), "{wrong}: {right}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(refused > 1000 && read > 500, "{refused} {read}");
+    }
+
+    #[test]
+    fn a_mistake_is_named() {
+        for (uri, expected) in [
+            ("mongodb://u:p@h/?bogus=1", "bogus"),
+            ("h:1", "it must begin with mongodb:// or mongodb+srv://"),
+            ("mongodb://u:p@h:x/", "its hosts cannot be read"),
+            ("mongodb://u:p%@h/", "percent-encode special characters: @ as %40"),
+            ("mongodb://u:p@q@h/", "percent-encode special characters: @ as %40"),
+            ("mongodb://h/?tls=maybe", "tls"),
+            ("mongodb://h/?tlsAllowInvalidHostnames=true", "tlsAllowInvalidHostnames is not supported"),
+        ] {
+            let error = ConnectionString::parse(uri).unwrap_err().to_string();
+            assert!(error.contains(expected), "{uri}: {error}");
+        }
+    }
 }

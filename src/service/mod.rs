@@ -20,7 +20,7 @@ use std::pin::Pin;
 
 use crate::engine::lookup::{Found, Lookup, LookupError};
 
-pub use connection::TlsFiles;
+pub use connection::{ConnectionString, TlsFiles};
 pub use leases::Leases;
 pub use mongo::MongoService;
 

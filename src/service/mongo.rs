@@ -15,7 +15,7 @@ use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCrit
 use tokio::runtime::Handle;
 
 use super::allocator::{Allocator, Numbers, Store};
-use super::connection::{self, ConnectionError, TlsFiles};
+use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::{Answer, Leases, Service};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum, Start};
@@ -49,7 +49,7 @@ impl MongoService {
     ///
     /// # Errors
     /// [`ConnectionError`].
-    pub async fn parse(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
+    pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
         connection::options(uri, resolver).await.map(Self::new)
     }
 
@@ -57,7 +57,10 @@ impl MongoService {
     ///
     /// # Errors
     /// [`ConnectionError`].
-    pub async fn parse_without_credentials(uri: &str, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
+    pub async fn parse_without_credentials(
+        uri: &ConnectionString,
+        resolver: Option<SocketAddr>,
+    ) -> Result<Self, ConnectionError> {
         let mut options = connection::options(uri, resolver).await?;
         options.credential = None;
         Ok(Self::new(options))

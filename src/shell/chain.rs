@@ -202,7 +202,8 @@ impl<'t> Reader<'t> {
                 if verbosity.is_some() || quoted {
                     return Err(ShellError::new(span, "a method of the collection is missing here"));
                 }
-                collection.name = format!("{}.{name}", collection.name);
+                collection.name.push('.');
+                collection.name.push_str(&name);
                 continue;
             }
             let method = self.call(name, span)?;

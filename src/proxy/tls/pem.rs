@@ -13,6 +13,11 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::rules::read_file;
+
+/// Bytes of a PEM file; a system's store of authorities has a few hundred thousand.
+const MAX_PEM_LENGTH: usize = 8 << 20;
+
 /// Why a side's TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -96,13 +101,13 @@ impl<S: Source> FromFiles<S> {
 fn content(source: &impl Source) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in source.files() {
-        std::fs::read(file).ok().hash(&mut hasher);
+        read_file(file, MAX_PEM_LENGTH).ok().hash(&mut hasher);
     }
     hasher.finish()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
+    read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
 }
 
 /// All certificates in a file, in its order.

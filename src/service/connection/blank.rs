@@ -1,0 +1,171 @@
+//! Connection strings without what is secret in them, for messages.
+//!
+//! Where a string cannot be told apart for certain, nothing of it is kept: a password with an unescaped `@`, `/` or `?`
+//! may look like a host, a path or an option.
+
+use std::fmt::Write as _;
+
+use crate::secret::HIDDEN;
+
+/// Of a string that would be right if its secret parts were.
+pub(super) const MALFORMED: &str = "its user name, its password or an option's value is malformed; percent-encode \
+                                    special characters: @ as %40, : as %3A, / as %2F, ? as %3F, % as %25";
+const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
+const NO_SCHEME: &str = "it must begin with mongodb:// or mongodb+srv://";
+const NO_HOSTS: &str = "its hosts cannot be read; write mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS, and in the user name \
+                        and the password percent-encode special characters: @ as %40, : as %3A, / as %2F, ? as %3F, \
+                        % as %25";
+/// Options whose values are shown in messages: what they may hold is no secret, whatever is written.
+const PUBLIC_OPTIONS: [&str; 33] = [
+    "authmechanism",
+    "compressors",
+    "connecttimeoutms",
+    "directconnection",
+    "heartbeatfrequencyms",
+    "journal",
+    "loadbalanced",
+    "localthresholdms",
+    "maxconnecting",
+    "maxidletimems",
+    "maxpoolsize",
+    "maxstalenessseconds",
+    "minpoolsize",
+    "readconcernlevel",
+    "readpreference",
+    "readpreferencetags",
+    "replicaset",
+    "retryreads",
+    "retrywrites",
+    "servermonitoringmode",
+    "serverselectiontimeoutms",
+    "serverselectiontryonce",
+    "sockettimeoutms",
+    "srvmaxhosts",
+    "ssl",
+    "tls",
+    "tlsallowinvalidcertificates",
+    "tlsinsecure",
+    "uuidrepresentation",
+    "w",
+    "waitqueuetimeoutms",
+    "wtimeoutms",
+    "zlibcompressionlevel",
+];
+
+/// A connection string's parts, as the driver tells them apart.
+struct Parts<'u> {
+    scheme: &'static str,
+    /// Without the `@`.
+    credentials: Option<&'u str>,
+    hosts: &'u str,
+    path: &'u str,
+    options: Option<&'u str>,
+}
+
+/// The string with other words in the place of all that may be secret.
+///
+/// # Errors
+/// Why its parts cannot be told apart.
+pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
+    let Parts { scheme, credentials, hosts, path, options } = Parts::of(uri)?;
+    let credentials = match credentials {
+        None => "",
+        Some(credentials) if credentials.contains(':') => "user:password@",
+        Some(_) => "user@",
+    };
+    let path = if is_name(path) { path } else { "database" };
+    let mut blank = format!("{scheme}{credentials}{hosts}/{path}");
+    let options = options.into_iter().flat_map(|options| options.split('&'));
+    for (at, option) in options.enumerate() {
+        let separator = if at == 0 { '?' } else { '&' };
+        let _ = match option.split_once('=') {
+            Some((name, _)) if !is_name(name) => write!(blank, "{separator}{HIDDEN}={HIDDEN}"),
+            Some((name, value)) if is_public(name) && is_name(value) => write!(blank, "{separator}{name}={value}"),
+            Some((name, _)) => write!(blank, "{separator}{name}=***:***"),
+            None if option.is_empty() => write!(blank, "{separator}"),
+            None => write!(blank, "{separator}{HIDDEN}"),
+        };
+    }
+    Ok(blank)
+}
+
+/// Scheme and hosts.
+pub(super) fn hosts(uri: &str) -> String {
+    match Parts::of(uri) {
+        Ok(Parts { scheme, hosts, .. }) => format!("{scheme}{hosts}/"),
+        Err(_) => HIDDEN.to_owned(),
+    }
+}
+
+impl<'u> Parts<'u> {
+    fn of(uri: &'u str) -> Result<Self, &'static str> {
+        let scheme = SCHEMES.into_iter().find(|scheme| uri.starts_with(scheme)).ok_or(NO_SCHEME)?;
+        let rest = uri.strip_prefix(scheme).unwrap_or_default();
+        let (address, options) =
+            rest.split_once('?').map_or((rest, None), |(address, options)| (address, Some(options)));
+        let (credentials, hosts) = address.rsplit_once('@').map_or((None, address), |(a, b)| (Some(a), b));
+        let (hosts, path) = hosts.split_once('/').unwrap_or((hosts, ""));
+        // What looks like an option may be the end of a password.
+        let is_whole = options.is_none_or(|options| !options.contains('@')) && hosts.split(',').all(is_host);
+        if !is_whole {
+            return Err(NO_HOSTS);
+        }
+        Ok(Self { scheme, credentials, hosts, path, options })
+    }
+}
+
+/// A host name, an address in brackets or a percent-encoded socket, perhaps with a port.
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.rfind(']') {
+        Some(end) => text.split_at(end + 1),
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let is_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_name = match inner {
+        Some(inner) => inner.bytes().all(|b| b.is_ascii_hexdigit() || b":.".contains(&b)),
+        None => name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.%".contains(&b)),
+    };
+    is_name && is_port
+}
+
+/// A word that an option may have as its name or public value.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_,.:".contains(&b))
+}
+
+fn is_public(option: &str) -> bool {
+    PUBLIC_OPTIONS.iter().any(|public| public.eq_ignore_ascii_case(option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_replaced_by_words() {
+        for (uri, blank) in [
+            ("mongodb://h", "mongodb://h/"),
+            ("mongodb://u:p@a:1,[::1]:2/db?tls=true&w=", "mongodb://user:password@a:1,[::1]:2/db?tls=true&w="),
+            ("mongodb+srv://u@a.b.c/?x=y&zz", "mongodb+srv://user@a.b.c/?x=***:***&***"),
+            ("mongodb://u:p@%2Ftmp%2Fa.sock/?", "mongodb://user:password@%2Ftmp%2Fa.sock/?"),
+            ("mongodb://u:p@q:r/s@h/?tls=p w", "mongodb://user:password@h/?tls=***:***"),
+            ("mongodb://h/?authMechanismProperties=T:p&a b=c", "mongodb://h/?authMechanismProperties=***:***&***=***"),
+        ] {
+            assert_eq!(without_secrets(uri).as_deref(), Ok(blank), "{uri}");
+        }
+        for (uri, reason) in [
+            ("", NO_SCHEME),
+            ("mongodb:/u:p@h", NO_SCHEME),
+            ("mongodb://u:ph", NO_HOSTS),
+            ("mongodb://u:p?q@h", NO_HOSTS),
+            ("mongodb://h/?appName=a@b", NO_HOSTS),
+            ("mongodb://u:p@h h/", NO_HOSTS),
+        ] {
+            assert_eq!(without_secrets(uri), Err(reason), "{uri}");
+        }
+        assert_eq!(hosts("mongodb://u:p@a:1,b/db?x=y"), "mongodb://a:1,b/");
+        assert_eq!(hosts("mongodb://h/?appName=a@b"), "***");
+    }
+}
