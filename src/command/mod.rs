@@ -19,9 +19,7 @@ pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
 pub use name::{CommandName, command_names};
 pub use pipeline::{Target, input_collections, output_targets, road_targets};
 pub use reply::{Reply, error_reply};
-pub use statement::{
-    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update,
-};
+pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;

@@ -319,7 +319,9 @@ impl<'r, 'a> Judged<'r, 'a> {
         let filter = update.filter.as_document();
         let pinned = effect::equality(filter, "_id");
         let own = Path::parse("_id").and_then(|id| match effect::change(&self.statement.operation, &id) {
-            Change::Set(own) => pinned.map(|pinned| own != pinned && compare_numbers(own, pinned).is_some_and(Ordering::is_eq)),
+            Change::Set(own) => {
+                pinned.map(|pinned| own != pinned && compare_numbers(own, pinned).is_some_and(Ordering::is_eq))
+            }
             _ => None,
         });
         let is_other_type = own.unwrap_or_default();

@@ -256,7 +256,9 @@ impl Replacement {
         }
         let times = || fields().filter(is_empty_timestamp);
         let operators = CowDocument::build(|w| {
-            w.nested("$set", |w| fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field)));
+            w.nested("$set", |w| {
+                fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field))
+            });
             if times().next().is_some() {
                 // The server puts the time into empty timestamps of a replacement, and not into those of $set.
                 let now = |w: &mut Writer<'_>| w.string("$type", "timestamp");

@@ -18,9 +18,7 @@ use super::{
     Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
     read_required_path,
 };
-use crate::command::{
-    Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update,
-};
+use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
 use crate::rules::{Claim, Code, Located, MapReader};

@@ -154,7 +154,9 @@ impl Server {
                 // The guarded collection is only searched for a counter that is not there yet.
                 Start::After(maximum) => match self.change(lease, by, None).await? {
                     Some(last) => return Ok(last),
-                    None => self.maximum(maximum).await?.unwrap_or(0).checked_add(1).ok_or_else(|| at_its_end(lease))?,
+                    None => {
+                        self.maximum(maximum).await?.unwrap_or(0).checked_add(1).ok_or_else(|| at_its_end(lease))?
+                    }
                 },
             };
             let last = self.change(lease, by, Some(first)).await?;

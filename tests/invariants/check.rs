@@ -150,7 +150,8 @@ fn shares(rules: &[Rule], pattern: &str) -> bool {
 fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document> {
     let mut seen = documents.to_vec();
     if matches!(rule.name(), "timestamps" | "queue") {
-        let keeps = |other: &&Rule| other.name() != rule.name() && (rule.name() == "timestamps" || other.name() == "tree");
+        let keeps =
+            |other: &&Rule| other.name() != rule.name() && (rule.name() == "timestamps" || other.name() == "tree");
         let others = rules.iter().filter(keeps);
         others.for_each(|other| seen.iter_mut().for_each(|document| other.strip(document)));
     }

@@ -200,10 +200,7 @@ fn sequences() -> Vec<Entry> {
             name: "sequence: a number that only the filter of a replacing upsert brings",
             rules: &[SEQUENCE],
             stored: vec![],
-            steps: vec![
-                upsert(doc! { "_id": 1, "no": 1 }, doc! { "x": 2 }),
-                insert(vec![doc! { "_id": 2 }]),
-            ],
+            steps: vec![upsert(doc! { "_id": 1, "no": 1 }, doc! { "x": 2 }), insert(vec![doc! { "_id": 2 }])],
             must: "is not issued again",
             holds: |seen| seen.stored.len() == 2 && seen.numbered("no"),
         },
@@ -480,7 +477,9 @@ fn versions() -> Vec<Entry> {
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "x": 1 }, "$setOnInsert": { "a": { "m": 1 } } })],
             must: "it is inserted, with the version beside what is in the document",
-            holds: |seen| at(&seen.one(), "a.m") == Some(&Bson::Int32(1)) && at(&seen.one(), "a.n") == Some(&Bson::Int32(1)),
+            holds: |seen| {
+                at(&seen.one(), "a.m") == Some(&Bson::Int32(1)) && at(&seen.one(), "a.n") == Some(&Bson::Int32(1))
+            },
         },
         Entry {
             name: "versions: an upsert sets something else than a document around the version on insert",
@@ -1044,11 +1043,16 @@ fn timestamps() -> Vec<Entry> {
             name: "timestamps: operators beside a store that is a number",
             rules: &["timestamps: { source: at, fields: [a.n, b] }"],
             stored: vec![doc! { "_id": 1, "last_modified": 1 }],
-            steps: vec![upsert(doc! { "_id": 1 }, doc! {
-                "$set": { "a.n": 1, "at": date(PAST) }, "$setOnInsert": { "x": 1 }, "$push": { "l": 1 },
-            })],
+            steps: vec![upsert(
+                doc! { "_id": 1 },
+                doc! {
+                    "$set": { "a.n": 1, "at": date(PAST) }, "$setOnInsert": { "x": 1 }, "$push": { "l": 1 },
+                },
+            )],
             must: "it is done, with stamps",
-            holds: |seen| at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a.n") == Some(date(PAST)),
+            holds: |seen| {
+                at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a.n") == Some(date(PAST))
+            },
         },
         Entry {
             name: "timestamps: per document, an empty timestamp in a replacement",

@@ -352,7 +352,8 @@ async fn a_node_that_was_just_stored_is_found() {
         .collect();
     let through: Collection<Document> = views.collection("categories");
     for id in 0..scaled(300) as i32 {
-        let insert = doc! { "insert": "categories", "documents": [{ "_id": id }], "writeConcern": { "w": 1, "j": false } };
+        let insert =
+            doc! { "insert": "categories", "documents": [{ "_id": id }], "writeConcern": { "w": 1, "j": false } };
         views.direct.run_command(insert).await.unwrap();
         let moved = through.update_one(doc! { "_id": id }, doc! { "$set": { "parent": null } }).await.unwrap();
         assert_eq!(moved.matched_count, 1, "{id}");

@@ -4,8 +4,8 @@
 //! that could be another one by then.
 
 use crate::command::{Modification, Pipeline};
-use crate::patterns::literal;
 use crate::document::{ArrayWriter, CowDocument, Document, Lookup, Path, Slot, Value, Writer};
+use crate::patterns::literal;
 
 /// The same replacement, but what the stored document holds at `path` stays, and a document without it gets `number`.
 /// `None` for what is no replacement.

@@ -5,8 +5,8 @@
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
 //! expressions of one stage see the document as it was before, so stamps and fields change together.
 
-use super::settings::{Per, StampType, Time};
 use super::super::literal;
+use super::settings::{Per, StampType, Time};
 use super::writes::{Change, Child, Put, Tree, Write};
 use crate::document::{
     CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
