@@ -243,10 +243,10 @@ impl<'a> Statement<'a> {
         self.source_upserts
     }
 
-    /// Whether the client sent a document without operators to update by, whatever rules made of it.
-    pub fn came_as_replacement(&self) -> bool {
-        let update = self.option(self.form.names().update).and_then(Value::as_document);
-        update.is_some_and(|update| !update.first().is_some_and(|first| first.key.starts_with(b"$")))
+    /// The document without operators that the client sent to update by, whatever rules made of it.
+    pub fn sent_replacement(&self) -> Option<Document<'a>> {
+        let update = self.option(self.form.names().update).and_then(Value::as_document)?;
+        (!update.first().is_some_and(|first| first.key.starts_with(b"$"))).then_some(update)
     }
 
     pub fn is_upsert(&self) -> bool {

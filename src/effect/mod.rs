@@ -11,8 +11,10 @@ mod image;
 mod operators;
 mod pins;
 
+use std::cmp::Ordering;
+
 use crate::command::{Modification, Operation};
-use crate::document::{Document, Kind, Lookup, Path, Value};
+use crate::document::{Document, Kind, Lookup, Path, Value, compare_numbers};
 
 pub use image::{Held, Inserted};
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
@@ -80,6 +82,11 @@ fn of_lookup<'s>(found: Lookup<'s>, written: Written<'s>) -> Change<'s> {
         Lookup::Blocked(Kind::Array) => Change::Unclear(written),
         Lookup::Missing | Lookup::Blocked(_) => Change::Removed,
     }
+}
+
+/// Whether the server takes two numbers for one, of whatever types they are.
+pub fn is_same_number(one: Value<'_>, other: Value<'_>) -> bool {
+    compare_numbers(one, other).is_some_and(Ordering::is_eq)
 }
 
 /// The document that the statement adds, if it can add one: an insert's, or what an upsert makes of its filter and its

@@ -246,8 +246,10 @@ impl<'f> BatchJob<'f> {
                 together.push(index);
                 continue;
             }
-            // A node's parent may stand before it in an unordered batch too.
-            if (self.stops_on_error() || self.has_procedure(index)) && !together.is_empty() {
+            // A node's parent may stand before it in an unordered batch too, and what this one inserts is not for the
+            // statements before it.
+            let inserts = self.judged.get(index).is_some_and(|judged| judged.statement.is_upsert());
+            if (self.stops_on_error() || self.has_procedure(index) || inserts) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
             }
             runs.push_back(self.run_alone(index));

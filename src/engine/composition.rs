@@ -49,8 +49,8 @@ fn undoing(broken: &Rule, other: &Rule, how: &str) -> Diagnostic {
     let (one, two) = (&broken.name, &other.name);
     let message = format!("`{}` does not hold beside `{}`: {how}", one.value, two.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
-        .label(two.span, format!("`{}` has a stamp for each field", two.value))
-        .help("give the document one stamp (`per: document`), or list no field of both rules")
+        .label(two.span, format!("`{}` is about the same fields", two.value))
+        .help("change one of the rules, so that no field belongs to both; of `timestamps`, `per: document` helps too")
 }
 
 /// An insert that says nothing.
@@ -124,5 +124,14 @@ mod tests {
         assert!(found(&[TOGETHER, "timestamps: { source: at, per: document }"]).is_empty());
         assert!(found(&[TOGETHER, "timestamps: { source: at, fields: [d] }"]).is_empty());
         assert!(found(&[TOGETHER, "mode: shadow, timestamps: { source: at }"]).is_empty());
+    }
+
+    #[test]
+    fn a_field_of_two_rules_in_one_another_is_told() {
+        const NUMBERS: &str = "sequence: { field: a.n, counter: c, on_upsert: true }";
+        let tells = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|told| told.contains("does not hold beside"));
+        assert!(tells("together: [a, b]") && tells("bounds: { field: a.n.x, min: 1 }"));
+        assert!(tells("replacement: { guard: a.n }"));
+        assert!(!tells("together: [b, c]") && !tells("bounds: { field: a.n, min: 1 }"));
     }
 }

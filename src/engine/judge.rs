@@ -1,7 +1,6 @@
 //! Statements before their rules: each goes through the rules of its namespace in the order of their phases,
 //! each rule seeing what the one before made of it.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -9,8 +8,8 @@ use smallvec::SmallVec;
 use super::observation::{Observations, Said};
 use super::{Now, Session};
 use crate::command::{Batch, Modification, Namespace, Operation, Statement, code};
-use crate::document::{Path, compare_numbers};
-use crate::effect::{self, Change};
+use crate::document::Path;
+use crate::effect;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unguardable};
@@ -345,18 +344,14 @@ impl<'r, 'a> Judged<'r, 'a> {
     fn insert_as_replacement(&mut self) {
         let Operation::Update(update) = &self.statement.operation else { return };
         let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.sequences.is_empty();
-        if is_kept || !update.upsert || !self.statement.came_as_replacement() {
+        if is_kept || !update.upsert {
             return;
         }
+        let Some(sent) = self.statement.sent_replacement() else { return };
         let filter = update.filter.as_document();
-        let pinned = effect::equality(filter, "_id");
-        let own = Path::parse("_id").and_then(|id| match effect::change(&self.statement.operation, &id) {
-            Change::Set(own) => {
-                pinned.map(|pinned| own != pinned && compare_numbers(own, pinned).is_some_and(Ordering::is_eq))
-            }
-            _ => None,
-        });
-        let is_other_type = own.unwrap_or_default();
+        let (own, pinned) = (sent.get("_id"), effect::equality(filter, "_id"));
+        let is_other_type =
+            own.zip(pinned).is_some_and(|(own, pinned)| own != pinned && effect::is_same_number(own, pinned));
         // Where those of `_id` meet, a replacement fails, too.
         if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
             self.statement = self.statement.pinned_by_id(pinned.filter(|_| !is_other_type));

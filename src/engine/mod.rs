@@ -80,10 +80,20 @@ pub struct OwnSession {
     /// A random UUID, another for each connection.
     pub id: [u8; 16],
     /// The last transaction number that was used.
-    pub last_number: i64,
+    pub last_number: u32,
     /// The server is a mongos, as far as its hello has told.
     #[serde(default)]
     pub routed: bool,
+}
+
+impl OwnSession {
+    /// Takes the next transaction number; behind the last one another session begins.
+    fn next_number(&mut self) {
+        self.last_number = self.last_number.checked_add(1).unwrap_or_else(|| {
+            self.id = u128::from_be_bytes(self.id).wrapping_add(1).to_be_bytes();
+            1
+        });
+    }
 }
 
 /// Wall clock, handed in.

@@ -14,7 +14,8 @@ use std::cmp::Ordering;
 
 use super::number::{Bound, sign};
 use super::{
-    Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content, read_required_path,
+    Concern, Context, Judge, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    read_required_path,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer, is_finite};
@@ -76,6 +77,13 @@ impl Judge for Bounds {
 
     fn claims(&self) -> Vec<Claim> {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
+    }
+
+    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+        let Pattern::Sequence(sequence) = other else { return None };
+        let (own, numbered) = (&self.field.value, sequence.field());
+        let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
+        is_nested.then_some("one number cannot be a field of the other")
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -174,7 +174,7 @@ impl Bucket {
             return Err(self.too_many(length));
         }
         let counted = match self.count.lookup(document) {
-            Lookup::Found(value) => value.as_integer() == Some(length),
+            Lookup::Found(value) => value.as_whole() == Some(length),
             Lookup::Missing => false,
             Lookup::Blocked(kind) => return Err(no_room(&self.count, kind)),
         };
@@ -258,7 +258,7 @@ impl Bucket {
         };
         let length = length.filter(|length| *length <= self.limit);
         match (length, image.at(&self.count)) {
-            (Some(length), Held::Value(count)) if count.as_integer() == Some(length) => Ok(Verdict::Forward),
+            (Some(length), Held::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
             (Some(length), Held::Missing) => {
                 let count = Some(OwnedValue::integer(length));
                 let modification = Modification::Operators(self.with_new_fields(operators, &image, count, now));
@@ -336,7 +336,7 @@ impl Bucket {
             Held::Value(array) => array.as_array().is_some_and(Document::is_empty),
             Held::Some(_) | Held::Unknown | Held::Blocked(_) => false,
         });
-        is_empty && matches!(image.at(&self.count), Held::Value(count) if count.as_integer() == Some(pushed))
+        is_empty && matches!(image.at(&self.count), Held::Value(count) if count.as_whole() == Some(pushed))
     }
 
     /// A push that goes to a bucket with room, or opens one. The condition stands in the filter: a full bucket that the

@@ -21,7 +21,7 @@ use super::literal::is_empty_timestamp;
 use super::{Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{equality, pinned_roots};
+use crate::effect::{equality, is_same_number, pinned_roots};
 use crate::rules::{Code, Laxity, MapReader};
 
 /// Settings of the pattern.
@@ -235,7 +235,13 @@ impl Replacement {
         let says_nothing = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
         // The version that it was read with must not come back.
         let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
-        let fields = || document.elements().filter(|field| !says_nothing(field) && !is_version(field));
+        // One of another numeric type is the same to the server, and yet no $set may write it.
+        let is_same_id = |field: &Element<'_>| {
+            field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
+        };
+        let id = document.elements().find(is_same_id).filter(|id| update.upsert && !says_nothing(id));
+        let is_written = |field: &Element<'_>| !says_nothing(field) && !is_version(field) && !is_same_id(field);
+        let fields = || document.elements().filter(is_written);
         if let Some(field) = fields().find(cannot_be_set) {
             let name = String::from_utf8_lossy(field.key).into_owned();
             return Err(Rejection::new(
@@ -263,6 +269,9 @@ impl Replacement {
                 // The server puts the time into empty timestamps of a replacement, and not into those of $set.
                 let now = |w: &mut Writer<'_>| w.string("$type", "timestamp");
                 w.nested("$currentDate", |w| times().for_each(|field| w.nested(field.key, now)));
+            }
+            if let Some(id) = id {
+                w.nested("$setOnInsert", |w| w.element(id));
             }
         });
         let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::filter::remade;
 use super::{
-    Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    Concern, Context, IndexPurpose, Judge, NeededIndex, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict,
     read_required_path,
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -100,6 +100,11 @@ impl Judge for Sequence {
         vec![Claim { kind: "sequence", field }]
     }
 
+    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+        let is_counted = other.version().is_some_and(|version| version.overlaps(self.field().as_str().as_bytes()));
+        is_counted.then_some("updates count the version up, and the number is to stay")
+    }
+
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
             StatementKind::Insert | StatementKind::Replacement => Concern::Each,
@@ -115,7 +120,7 @@ impl Judge for Sequence {
             Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
             Operation::Update(update) => match Self::replacement_of(update) {
                 Some(document) => self.judge_replacement(update, document),
-                None if statement.came_as_replacement() => self.judge_merged(&statement.operation, update),
+                None if statement.sent_replacement().is_some() => self.judge_merged(&statement.operation, update),
                 None => self.judge_update(&statement.operation, update),
             },
             Operation::Delete(_) => Verdict::Forward,

@@ -40,9 +40,16 @@ impl Judge for Together {
     }
 
     fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
-        let Pattern::Timestamps(timestamps) = other else { return None };
-        let is_split = self.fields.iter().any(|field| timestamps.has_own_stamp(field));
-        is_split.then_some("a write that is late for one of the fields still changes the others")
+        let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
+        match other {
+            Pattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_stamp(field)) => {
+                Some("a write that is late for one of the fields still changes the others")
+            }
+            Pattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
+                Some("the number is in one of the fields, and a replacement keeps it without the others")
+            }
+            _ => None,
+        }
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

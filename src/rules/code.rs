@@ -97,7 +97,7 @@ codes! {
     MissingUniqueIndex = "R0031",
     /// A field that a rule searches by has no index.
     MissingIndex = "R0032",
-    /// Two rules that can never go together: what one puts into documents breaks the other.
+    /// Two rules that do not go together: what one of them makes of a statement breaks the promise of the other.
     Incompatible = "R0033",
     /// A unique index keeps documents apart that a rule makes many of.
     UnwantedUniqueIndex = "R0034",

@@ -62,8 +62,11 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("timestamps", "it uses arrayFilters"),
     ("timestamps", "where the stamps are kept"),
     ("timestamps", "begins with $"),
+    ("timestamps", "it has a collation"),
+    ("timestamps", "writes guarded fields at once"),
     // The number has no place.
     ("sequence", "there is no room for"),
+    ("sequence", "is at its end"),
     // Limits of `on_upsert` with a nested field: other operators than $set around it.
     ("sequence", "leaves no room for the number"),
     // Limits: moves go one node a statement; _ids in one type, without the separator; no collation.
@@ -96,6 +99,8 @@ const OPEN: &[(&str, &str, &str)] = &[
     (ERRORS, "tree", "through docward [2]"),
     // Operators on parts of a path, which do nothing where it is a text.
     (REJECTED, "tree", "to something else than its parent gives"),
+    // The document has the stored _id as a number of another type, and the filter does not say which.
+    (ERRORS, "replacement", "through docward [66], directly []"),
     // Two things are wrong: it changes the _id, and what it inserts is stored already.
     (ERRORS, "bucket", "through docward [66], directly [11000]"),
 ];

@@ -448,6 +448,20 @@ fn versions() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && is(seen, "_id", 1_i64),
         },
         Entry {
+            name: "replacement: merged over a document whose _id is of another numeric type",
+            rules: &[MERGE],
+            stored: vec![doc! { "_id": 1, "keep": 1 }, doc! { "_id": 2, "keep": 1 }],
+            steps: vec![
+                upsert(doc! { "_id": 1 }, doc! { "_id": 1.0, "x": 1 }),
+                update(doc! { "_id": 2 }, doc! { "_id": 2_i64, "x": 1 }),
+            ],
+            must: "its fields are set",
+            holds: |seen| {
+                let merged = |document: &Document| document.contains_key("x") && document.contains_key("keep");
+                seen.code() == 0 && seen.stored.len() == 2 && seen.stored.iter().all(merged)
+            },
+        },
+        Entry {
             name: "replacement: a merging upsert whose filter has a field twice",
             rules: &[MERGE],
             stored: vec![],
@@ -922,6 +936,14 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.n() == 1 && is(seen, "count", 2) && is(seen, "version", 5),
         },
         Entry {
+            name: "bucket: an upsert that gives the true count as a decimal",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![upsert(doc! { "sku": "x" }, doc! { "$setOnInsert": { "count": decimal("0E-8") } })],
+            must: "it is inserted",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 1,
+        },
+        Entry {
             name: "bucket: an upsert that is no push",
             rules: &[BUCKET],
             stored: vec![],
@@ -1139,6 +1161,28 @@ fn others() -> Vec<Entry> {
             steps: vec![plain(doc! { "find": "c", "maxTimeMS": 0 })],
             must: "is rejected",
             holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "batches: an unordered one whose second statement inserts",
+            rules: &["bounds: { field: no, min: 0, max: 10 }"],
+            stored: vec![],
+            steps: vec![plain(doc! { "update": "c", "ordered": false, "updates": [
+                { "q": {}, "u": { "x": 1 } },
+                { "q": {}, "u": { "$inc": { "no": 1 } }, "upsert": true },
+            ] })],
+            must: "the first finds nothing",
+            holds: |seen| seen.n() == 1 && is(seen, "no", 1),
+        },
+        Entry {
+            name: "batches: a filter that the server cannot read, where docward looks first",
+            rules: &[REJECT],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(
+                doc! { "note": { "$ne": bson::Regex { pattern: "^x".try_into().unwrap(), options: "".try_into().unwrap() } } },
+                doc! { "x": 1 },
+            )],
+            must: "the error is the statement's",
+            holds: |seen| ok(seen.last()) && seen.code() == 2,
         },
         Entry {
             name: "commands: setIndexCommitQuorum",

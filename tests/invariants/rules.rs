@@ -149,9 +149,10 @@ pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
     yaml
 }
 
-/// Whether docward takes the rules for one collection.
+/// Whether docward takes the rules for one collection, and does not warn that they do not go together.
 pub(super) fn load(rules: &[Rule]) -> bool {
-    loads(rule_file(&[("c".to_owned(), rules)]))
+    let loaded = loaded(rule_file(&[("c".to_owned(), rules)]));
+    loaded.is_some_and(|rules| docward::engine::impossible(&rules).is_empty())
 }
 
 /// Whether docward takes rules with these settings for one collection: some settings are newer than others, and some
@@ -159,12 +160,12 @@ pub(super) fn load(rules: &[Rule]) -> bool {
 pub(super) fn understands(settings: &[String]) -> bool {
     let rule =
         |(number, settings): (usize, &String)| format!("  - {{ name: r{number}, namespace: d.c, {settings} }}\n");
-    loads(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>()))
+    loaded(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>())).is_some()
 }
 
-fn loads(text: String) -> bool {
+fn loaded(text: String) -> Option<docward::patterns::RuleSet> {
     let source = docward::rules::Source { name: "rules.yaml".into(), text };
-    docward::patterns::RuleSet::from_sources(vec![source]).is_ok()
+    docward::patterns::RuleSet::from_sources(vec![source]).ok()
 }
 
 impl Change<'_> {

@@ -217,11 +217,17 @@ pub(super) fn as_number(value: &Bson) -> Option<f64> {
     }
 }
 
-/// What is too large for a double is no infinity.
+/// What is too large for a double is no infinity, and what is too small is not zero.
 fn decimal_as_number(text: &str) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     let overflows = number.is_infinite() && text.contains(|c: char| c.is_ascii_digit());
-    Some(if overflows { f64::MAX.copysign(number) } else { number })
+    let digits = text.split(['E', 'e']).next().unwrap_or(text);
+    let underflows = number == 0.0 && digits.contains(|c: char| ('1'..='9').contains(&c));
+    Some(match () {
+        () if overflows => f64::MAX.copysign(number),
+        () if underflows => f64::MIN_POSITIVE.copysign(number),
+        () => number,
+    })
 }
 
 /// Whether two paths are the same, or one leads to what is in the other.

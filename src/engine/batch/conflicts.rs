@@ -9,9 +9,12 @@ use super::super::merge;
 use super::super::observation::{Observations, Said};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, Stage, asking, close};
-use crate::command::{Operation, Reply, code};
+use crate::command::{Form, Operation, Reply, code};
 use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
+
+/// BadValue, FailedToParse, TypeMismatch, an invalid regular expression: what a filter can be wrong by.
+const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 
 /// How often a statement is sent once more because others inserted or deleted the document between two steps.
 const MAX_ATTEMPTS: u32 = 16;
@@ -90,6 +93,11 @@ impl<'f> BatchJob<'f> {
         if !reply.is_ok() {
             if asking::is_gone(&reply) && self.command.session().is_retryable_write() {
                 return Flow::Break(self.pass_on(&asking::as_retryable_write(&reply)));
+            }
+            // A filter that the server cannot read is the statement's own error.
+            let unreadable = reply.code().is_some_and(|code| FILTER_ERRORS.contains(&code));
+            if let ([index], true) = (run.statements.as_slice(), unreadable && self.batch.form != Form::FindAndModify) {
+                return self.fail(*index, &reply);
             }
             return self.take_refusal(&run, &reply, looked);
         }
@@ -183,13 +191,18 @@ impl<'f> BatchJob<'f> {
     /// The server refused what docward asked for one statement. That is the statement's own error, as it would be in the
     /// client's batch; unless the whole command is to be sent again, or there is only this statement.
     pub(super) fn take_refusal(&mut self, run: &Run, reply: &Reply<'_>, frame: &[u8]) -> Flow {
-        let alone = self.judged.len() == 1 || self.batch.form == crate::command::Form::FindAndModify;
+        let alone = self.judged.len() == 1 || self.batch.form == Form::FindAndModify;
         let [index] = run.statements.as_slice() else { return Flow::Break(self.pass_on(frame)) };
         let labelled = reply.body.get("errorLabels").is_some();
         if alone || labelled || asking::is_gone(reply) || self.command.session().in_transaction {
             return Flow::Break(self.pass_on(frame));
         }
-        self.tally.fail(*index, reply.body);
+        self.fail(*index, reply)
+    }
+
+    /// The error of a command of docward's own is the statement's.
+    fn fail(&mut self, index: usize, reply: &Reply<'_>) -> Flow {
+        self.tally.fail(index, reply.body);
         self.stopped |= self.stops_on_error();
         Flow::Continue(())
     }
@@ -240,7 +253,7 @@ impl<'f> BatchJob<'f> {
 
     /// The server's reply to the statement is the client's.
     fn as_answered(&mut self, run: Run, frame: &[u8]) -> Flow {
-        if self.batch.form == crate::command::Form::FindAndModify {
+        if self.batch.form == Form::FindAndModify {
             return Flow::Break(self.pass_on(frame));
         }
         let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be read") };

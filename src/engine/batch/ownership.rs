@@ -21,9 +21,9 @@ impl BatchJob<'_> {
         let attempt = self.judged.get(index).map_or(0, |judged| judged.attempts);
         self.following(index, attempt).unwrap_or_else(|| {
             // Nobody sends such a statement again.
-            self.own_session.last_number += 1;
+            self.own_session.next_number();
             let OwnSession { id, last_number, routed } = self.own_session;
-            OwnTransaction { session: id, number: last_number, begun: false, routed }
+            OwnTransaction { session: id, number: i64::from(last_number), begun: false, routed }
         })
     }
 

@@ -97,13 +97,15 @@ impl Bounds {
         let operators = statement.update.as_ref().and_then(Bson::as_document);
         let upsert_only = operators.and_then(|update| update.get_document("$setOnInsert").ok());
         let value_on_insert = upsert_only.and_then(|paths| paths.get(self.field));
+        let replacing = statement.replacement().map_or(Vec::new(), |document| reachable(document, self.field));
+        let replaced = replacing.into_iter().any(|value| !self.contains(value));
         let written = statement.writes().into_iter().any(|(operator, path, value)| match operator.as_str() {
             "$set" | "$min" | "$max" => path == self.field && !self.contains(&value),
             "$mul" | "$bit" | "$rename" => related(&path, self.field),
             _ => false,
         });
         let odd_pin = statement.pinned(self.field).is_some_and(|value| !self.contains(value));
-        written || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
+        written || replaced || odd_pin || value_on_insert.is_some_and(|value| !self.contains(value))
     }
 }
 

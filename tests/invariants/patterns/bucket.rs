@@ -41,9 +41,7 @@ impl Bucket {
     fn pushed(change: &Change<'_>) -> Option<usize> {
         let [statement] = change.statements else { return None };
         let writes = statement.writes();
-        let [(operator, _, value)] =
-            &writes.iter().filter(|(_, path, _)| path.starts_with(ARRAY)).collect::<Vec<_>>()[..]
-        else {
+        let [(operator, _, value)] = &writes.iter().filter(|(_, path, _)| path == ARRAY).collect::<Vec<_>>()[..] else {
             return None;
         };
         let each = value.as_document().and_then(|push| push.get_array("$each").ok());
