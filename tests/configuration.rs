@@ -42,7 +42,7 @@ fn mistakes_are_shown_with_their_places_all_at_once() {
             "docward.yaml:2:1",
             "did you mean `advertise`?",
             "docward.yaml:3:23",
-            "advertize: x",
+            "limits: {connections: many}",
             "3 errors",
         ] {
             assert!(shown.contains(words), "{words}: {shown}");

@@ -21,6 +21,7 @@ use cpu_time::CpuTimer;
 use docward::command::{Batch, Command, Form, Part, PartOptions, classify};
 use docward::wire::compressed::{Compressor, compress};
 use targets::fixture::{Frame, Message as Made};
+use targets::growth::{FAMILIES, Family};
 use targets::plans::RULES;
 use targets::random::Random;
 use targets::{load, seeds};
@@ -62,6 +63,40 @@ fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
         count += 1;
     }
     eprintln!("{name}: {count} inputs, {} of them known, the slowest took {slowest:?}", seeds.len());
+}
+
+/// Four times as much of anything takes four times as long, not sixteen times: what a message or a file costs is bounded by
+/// its length.
+#[test]
+fn work_is_in_proportion_to_length() {
+    // Some work in an unoptimized build, so that a clock's steps do not matter.
+    const ENOUGH: Duration = Duration::from_millis(50);
+    const MOST: usize = 1 << 19;
+    let mut wrong = Vec::new();
+    for Family { target, name, grown } in FAMILIES {
+        let (_, run) = targets::ALL.iter().find(|(known, _)| known == target).unwrap();
+        let cost = |count: usize| {
+            let input = grown(count);
+            let once = || {
+                let one = CpuTimer::start();
+                run(&input);
+                one.elapsed()
+            };
+            (0..3).map(|_| once()).min().unwrap()
+        };
+        let mut count = 500;
+        let mut before = cost(count);
+        while before < ENOUGH && grown(4 * count).len() < MOST {
+            count *= 2;
+            before = cost(count);
+        }
+        let after = cost(4 * count);
+        eprintln!("{target}, {name}: {before:?} for {count}, {after:?} for {}", 4 * count);
+        if after > 9 * before + Duration::from_millis(20) {
+            wrong.push(format!("{target}, {name}: {before:?} for {count}, {after:?} for {}", 4 * count));
+        }
+    }
+    assert!(wrong.is_empty(), "more than in proportion:\n{}", wrong.join("\n"));
 }
 
 /// Where a frame begins in the input of a target; `None` where it has none.

@@ -8,6 +8,7 @@
 
 #[path = "../../tests/support/frame.rs"]
 pub mod fixture;
+pub mod growth;
 pub mod plans;
 #[path = "../../tests/support/random.rs"]
 pub mod random;

@@ -63,6 +63,9 @@ fn carry_out(frame: &[u8], random: &mut Random) {
     let mut last = Vec::new();
     for _ in 0..MAX_STEPS {
         plan.take_observations();
+        while let Step::Yield = step {
+            step = plan.next(Input::Resumed, &mut session);
+        }
         step = match step {
             Step::Exchange(message) => {
                 assert_readable(&message);
@@ -70,6 +73,7 @@ fn carry_out(frame: &[u8], random: &mut Random) {
                 plan.next(Input::Reply(&last), &mut session)
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
+            Step::Yield => unreachable!("others have had their turn above"),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: std::time::Duration::ZERO }, &mut session),
             Step::ForwardOriginal { .. } if is_guarded_write(frame) => return assert_readable(frame),
             Step::Forward { message, .. } => return assert_readable(&message),
