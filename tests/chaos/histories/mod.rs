@@ -44,6 +44,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Fewer acknowledged operations show nothing.
 const ENOUGH: usize = 50;
 
+/// Faults of one history that are printed.
+const SHOWN: usize = 20;
+
 /// What writers do to the collections of one rule, and how to tell whether the rule's promise was kept.
 trait Workload: Sync {
     /// The collection of the rule, and how the names of further collections begin. It begins with the pattern's name.
@@ -245,12 +248,13 @@ fn every_pattern_keeps_its_promise() {
     println!("DOCWARD_CHAOS_SEED={seed}");
     let chosen = chosen();
     let mut stage = Stage::start(seed);
-    let mut faults = Vec::new();
+    let mut broken = Vec::new();
     for workload in chosen {
         shows_the_anomaly(workload, &stage);
-        let found = checked(workload, &mut stage, duration);
-        println!("{}: {} faults after {:?}", workload.name(), found.len(), stage.take_happened());
-        faults.extend(found.into_iter().map(|fault| format!("{}: {fault}", workload.name())));
+        let faults = checked(workload, &mut stage, duration);
+        println!("{}: {} faults after {:?}", workload.name(), faults.len(), stage.take_happened());
+        faults.iter().take(SHOWN).for_each(|fault| println!("{}: {fault:.1000}", workload.name()));
+        broken.extend((!faults.is_empty()).then(|| workload.name()));
     }
-    assert!(faults.is_empty(), "DOCWARD_CHAOS_SEED={seed}: {faults:#?}");
+    assert!(broken.is_empty(), "DOCWARD_CHAOS_SEED={seed}: see above what is wrong with {}", broken.join(", "));
 }
