@@ -13,6 +13,9 @@ use crate::command::{Form, Operation, Reply, code};
 use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
 
+/// How often an insert is tried that collides with a document which its filter does not match when docward looks.
+const MAX_INSERTS: u32 = 4;
+
 /// BadValue, FailedToParse, TypeMismatch, an invalid regular expression: what a filter can be wrong by.
 const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 
@@ -119,6 +122,11 @@ impl<'f> BatchJob<'f> {
             }
             (Some(_), Stage::Whole | Stage::Update) if let Some(counting) = self.count_again(&run) => {
                 self.go_on(counting);
+                Flow::Continue(())
+            }
+            // What it collided with was deleted before docward could look.
+            (None, Stage::Insert) if run.attempts < MAX_INSERTS => {
+                self.go_on(Run { attempts: run.attempts + 1, ..run });
                 Flow::Continue(())
             }
             // Nothing matches the filter, yet its key is taken: the server's own error.
