@@ -244,6 +244,11 @@ impl Kept {
         Box::new(Self { waiting: Some(memory.ask(bytes)), ..*Self::new(memory) })
     }
 
+    /// Whether it has no share yet.
+    pub(super) fn waits(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Ready when there is room for the message; then it is so until it is done.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(waiting) = &mut self.waiting {

@@ -312,10 +312,14 @@ where
                 None => return Ok(None),
             },
         };
+        let waited = kept.waits();
         if kept.poll_room(cx).is_pending() {
             return Ok(Some(Progress::Idle));
         }
         kept.look(cx, held.len()).map_err(|Stalled| ClientFault::Stalled)?;
+        if waited {
+            self.requests.reserve();
+        }
         Ok(None)
     }
 

@@ -63,6 +63,14 @@ impl<K: Copy + PartialEq> Splitter<K> {
         self.state == State::Between
     }
 
+    /// Takes memory for the whole frame that is held back, so that it does not have to be moved as it grows. What is not
+    /// written to yet costs nothing but addresses.
+    pub fn reserve(&mut self) {
+        if let Ok(Some(header)) = Header::parse(&self.held) {
+            self.held.reserve_exact(header.length.saturating_sub(self.held.len()));
+        }
+    }
+
     /// The beginning of a frame that is held back; empty when there is none.
     pub fn held(&self) -> &[u8] {
         &self.held

@@ -76,7 +76,7 @@ fn string(key: &str, value: &str) -> Vec<u8> {
 /// Eight connections, each with 44 of 45 MB of an insert into a collection with a rule, and then nothing more.
 pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
     let mut bytes = beginning(&string("insert", "orders"));
-    bytes.extend(vec![b'x'; 44 * MEGABYTE]);
+    bytes.extend(vec![b'x'; 44_000_000]);
     let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(address, bytes.clone())).collect();
     while !is_over(over) && !all.is_empty() {
         all.retain_mut(Pusher::push);
