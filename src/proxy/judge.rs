@@ -208,7 +208,9 @@ where
             match poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched, has_room)).await? {
                 Ok(reply) => break reply,
                 Err(length) => {
-                    self.keep(length).await;
+                    // What the client gets is made of it.
+                    self.keep(2 * length).await;
+                    replies.reserve();
                     has_room = true;
                 }
             }

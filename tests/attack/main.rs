@@ -54,7 +54,7 @@ fn rules() -> String {
 /// How long an attack goes on.
 fn duration() -> Duration {
     let seconds = std::env::var("DOCWARD_ATTACK_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs_f64(seconds.unwrap_or(3.0))
+    Duration::from_secs_f64(seconds.unwrap_or(1.0))
 }
 
 /// Whether it is an optimised build alone on its machine, to which the promises apply.
