@@ -34,7 +34,8 @@ impl Pusher {
     fn push(&mut self) -> bool {
         match self.stream.write(&self.bytes[self.sent..]) {
             Ok(sent) => self.sent += sent,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // An attacker that uses up the machine himself would show nothing.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
             Err(_) => return false,
         }
         match self.stream.read(&mut [0; 4096]) {
@@ -83,7 +84,6 @@ pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
         if all.iter().all(Pusher::is_sent) {
             thread::sleep(Duration::from_millis(20));
         }
-        thread::yield_now();
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn unread_replies(address: &str, over: &AtomicBool) {
     let large = doc! { "_id": "large", "text": "t".repeat(15 * MEGABYTE) };
     let _ = client.try_command("d", doc! { "insert": "orders", "documents": [large] }, SOON);
     let mut asked = Vec::new();
-    while !is_over(over) && asked.len() < 16 {
+    while !is_over(over) && asked.len() < 12 {
         let Ok(mut client) = Client::try_connect(address) else { return };
         let change = doc! {
             "findAndModify": "orders", "query": { "_id": "large" }, "update": { "$set": { "a": 1 } }, "$db": "d",

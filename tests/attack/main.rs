@@ -192,7 +192,7 @@ attacks! {
     a_message_that_dribbles_in: open, 8, attackers::dribbles;
     long_application_names: open, 4, attackers::long_names;
     short_messages_of_many_rejections: open, 4, attackers::packed_rejections;
-    large_replies_that_nobody_reads: open, 2, attackers::unread_replies;
+    large_replies_that_nobody_reads: open, 1, attackers::unread_replies;
     malformed_messages_one_after_the_other: open, 4, attackers::malformed;
     long_words_in_what_is_rejected: open, 4, attackers::long_words;
 }

@@ -36,6 +36,7 @@ VOLATILE_NUMBERS = {
     "executionTimeMillisEstimate",
     "executionTimeMicros",
     "millis",
+    "timeMillis",
     "durationMillis",
     "keysExaminedBySizeInBytes",
     "connectionId",

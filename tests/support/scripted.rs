@@ -127,7 +127,8 @@ pub fn reply_to(request: &Frame, body: Document) -> Vec<u8> {
 
 /// docward's own question whether a login is demanded, on connections of its own.
 fn asks_for_login_demand(request: &Frame) -> bool {
-    request.op_code == OP_MSG && Message::parse(request).body().get_str("count").is_ok_and(|name| name == "docward.none")
+    request.op_code == OP_MSG
+        && Message::parse(request).body().get_str("count").is_ok_and(|name| name == "docward.none")
 }
 
 fn is_hello(request: &Frame) -> bool {
