@@ -170,10 +170,7 @@ impl<'f> Plan<'f> {
                 self.state = State::Writing(job);
                 step
             }
-            (State::Judging(unjudged), Input::Resumed) => {
-                let Unjudged { command, batch, judging } = *unjudged;
-                self.judge(command, batch, judging, session)
-            }
+            (State::Judging(unjudged), Input::Resumed) => self.go_on_judging(unjudged, session),
             (State::AwaitingAnswer, Input::Reply(reply)) => {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
@@ -278,22 +275,23 @@ impl<'f> Plan<'f> {
             }
         }
         let stops_on_rejection = batch.ordered || command.session().in_transaction;
-        let judging = Judging::new(&mut batch, benches, stops_on_rejection);
-        Ok(self.judge(command, batch, judging, session))
-    }
-
-    /// Judges the statements that are left, or as many as there is time for.
-    fn judge(
-        &mut self,
-        command: Command<'f>,
-        batch: Batch<'f>,
-        mut judging: Judging<'f, 'f>,
-        session: &mut Session,
-    ) -> Step {
+        let mut judging = Judging::new(&mut batch, benches, stops_on_rejection);
         if !judging.take_turn(&batch, self.now, &mut self.observations) {
             self.state = State::Judging(Box::new(Unjudged { command, batch, judging }));
+            return Ok(Step::Yield);
+        }
+        let job = BatchJob::new(command, batch, judging.into_judged(), session.own);
+        Ok(self.begin(job, session))
+    }
+
+    /// Judges the next of the statements that are left.
+    fn go_on_judging(&mut self, mut unjudged: Box<Unjudged<'f>>, session: &mut Session) -> Step {
+        let Unjudged { batch, judging, .. } = &mut *unjudged;
+        if !judging.take_turn(batch, self.now, &mut self.observations) {
+            self.state = State::Judging(unjudged);
             return Step::Yield;
         }
+        let Unjudged { command, batch, judging } = *unjudged;
         let job = BatchJob::new(command, batch, judging.into_judged(), session.own);
         self.begin(job, session)
     }
