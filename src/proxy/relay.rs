@@ -167,6 +167,10 @@ where
             {
                 return Poll::Ready(Event::Judge(frame));
             }
+            // Its client may be quiet for long.
+            if idle && self.kept.is_some() && self.stands() {
+                self.kept = None;
+            }
             if idle && self.passing && self.stands() {
                 return Poll::Ready(Event::Stands);
             }

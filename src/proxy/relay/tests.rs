@@ -380,6 +380,16 @@ async fn poll(relay: &mut Relay<DuplexStream, DuplexStream, Script>) -> bool {
 }
 
 #[tokio::test]
+async fn memory_is_free_again_when_the_reply_is_sent_though_the_client_is_quiet() {
+    let (_client, near_client) = duplex(64 * 1024);
+    let (_upstream, near_upstream) = duplex(64 * 1024);
+    let mut relay = relay(near_client, near_upstream, None);
+    relay.kept = Some(crate::proxy::memory::Kept::new(&relay.door.memory));
+    relay.to_client.push(hello(2, 1, 0, &doc! {"ok": 1}));
+    assert!(poll(&mut relay).await && relay.kept.is_none());
+}
+
+#[tokio::test]
 async fn nothing_is_kept_when_nothing_is_under_way() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
@@ -397,7 +407,7 @@ async fn nothing_is_kept_when_nothing_is_under_way() {
         }
         read_frame(&mut client).await;
         assert!(relay.is_idle());
-        assert!(relay.unread.is_none());
+        assert!(relay.unread.is_none() && relay.kept.is_none());
         assert_eq!(format!("{:?}", relay.to_client), format!("{:?}", Outbox::default()));
     }
 }
