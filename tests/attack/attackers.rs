@@ -149,7 +149,7 @@ pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
         Message::new(body).sequence("updates", statements).to_frame(7, 0).compressed(ZLIB).to_bytes()
     });
     while !is_over(over) {
-        if client.try_send_bytes(frame).is_err() || client.receive_within(Duration::from_secs(60)).is_err() {
+        if client.try_send_bytes(frame).is_err() || client.receive_within(Duration::from_secs(10)).is_err() {
             return;
         }
     }
