@@ -48,7 +48,7 @@ where
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         self.wait_for_room(&frame).await;
         let (frame, came) = self.opened(frame).await?;
-        self.keep(evaluation_length(&frame));
+        self.keep(evaluation_length(&frame)).await;
         self.owed.span = self.door.meter.open_judged(&frame);
         let rules = self.door.rules.load();
         let frame = match rules.admit(&frame, &self.session.entrance) {
@@ -111,10 +111,10 @@ where
     }
 
     /// Counts what is kept besides the message, if it is much.
-    fn keep(&mut self, bytes: usize) {
+    async fn keep(&mut self, bytes: usize) {
         if bytes > SMALL {
             let kept = self.kept.get_or_insert_with(|| Kept::new(&self.door.memory));
-            kept.add(bytes);
+            kept.add(bytes).await;
         }
     }
 
@@ -209,7 +209,7 @@ where
                 Ok(reply) => break reply,
                 Err(length) => {
                     // What the client gets is made of it.
-                    self.keep(2 * length);
+                    self.keep(2 * length).await;
                     replies.reserve();
                     has_room = true;
                 }

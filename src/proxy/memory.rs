@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::throttle::Throttle;
@@ -31,6 +32,9 @@ pub(super) struct Memory {
     books: Mutex<Books>,
     /// Somebody waits.
     pressed: AtomicBool,
+    /// One message at a time may go beyond the budget to be evaluated: those that are here whole must not wait for one
+    /// another.
+    beyond: Arc<Semaphore>,
     waits: AtomicU64,
     /// Lines that say so.
     said: Throttle,
@@ -59,6 +63,7 @@ pub struct MemoryUse {
 pub(super) struct Share {
     memory: Arc<Memory>,
     bytes: usize,
+    _beyond: Option<OwnedSemaphorePermit>,
 }
 
 /// Somebody who waits for a share.
@@ -87,6 +92,7 @@ impl Memory {
             limit,
             books: Mutex::default(),
             pressed: AtomicBool::new(false),
+            beyond: Arc::new(Semaphore::new(1)),
             waits: AtomicU64::new(0),
             said: Throttle::default(),
         })
@@ -101,10 +107,21 @@ impl Memory {
         Waiting { memory: self.clone(), bytes, place: None }
     }
 
-    /// A share for what is here already, beyond the budget if there is no room in it: what is here must not wait.
-    fn take(self: &Arc<Self>, bytes: usize) -> Share {
-        self.books().used += bytes;
-        Share { memory: self.clone(), bytes }
+    /// A share for what is here already, beyond the budget if there is no room in it; then one at a time.
+    pub(super) async fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        let fits = {
+            let mut books = self.books();
+            let fits = books.used + bytes <= self.limit;
+            if fits {
+                books.used += bytes;
+            }
+            fits
+        };
+        let beyond = if fits { None } else { Some(self.beyond.clone().acquire_owned().await.ok()?) };
+        if !fits {
+            self.books().used += bytes;
+        }
+        Some(Share { memory: self.clone(), bytes, _beyond: beyond })
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -140,7 +157,7 @@ impl Waiting {
                 memory.wake(&books);
             }
             drop(books);
-            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes });
+            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes, _beyond: None });
         }
         let place = match self.place {
             Some(place) => place,
@@ -244,8 +261,9 @@ impl Kept {
     }
 
     /// Adds a share for what is here already.
-    pub(super) fn add(&mut self, bytes: usize) {
-        self.shares.push(self.memory.take(bytes));
+    pub(super) async fn add(&mut self, bytes: usize) {
+        let share = self.memory.take(bytes).await;
+        self.shares.extend(share);
     }
 
     /// Looks whether it comes on, if that is due. `amount`: bytes of it that have come, or that are left to go.
@@ -306,13 +324,16 @@ mod tests {
         assert!(poll(&mut memory.ask(100)).is_some());
     }
 
-    #[test]
-    fn what_is_here_does_not_wait_and_counts() {
+    #[tokio::test]
+    async fn what_is_here_goes_beyond_the_budget_one_after_the_other() {
         let memory = Memory::new(100);
-        let (within, beyond) = (memory.take(100), memory.take(50));
+        let within = memory.take(100).await.unwrap();
+        let beyond = memory.take(50).await.unwrap();
         assert_eq!(memory.usage().used, 150);
-        assert!(poll(&mut memory.ask(1)).is_none());
-        drop((within, beyond));
+        assert!(memory.take(1).now_or_never().is_none());
+        drop(beyond);
+        assert!(memory.take(1).now_or_never().is_some());
+        drop(within);
         assert_eq!(memory.usage().used, 0);
     }
 
