@@ -11,7 +11,7 @@ use bson::{Document, doc};
 use support::driver::refusal;
 use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, SOON, poll};
+use support::process::{PATIENCE, Resident, SOON, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
@@ -115,9 +115,7 @@ fn who_does_not_use_a_connection_is_let_go() {
 
 /// KiB of memory that are docward's own.
 fn resident(docward: &Docward) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", docward.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    Resident::of(docward.pid()).now as u64 / 1024
 }
 
 #[test]

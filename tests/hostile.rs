@@ -13,7 +13,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use support::frame::{Message, OP_MSG, Section, header};
 use support::mongod::Mongod;
-use support::process::{SOON, alone};
+use support::process::{Resident, SOON, alone};
 use support::proxy::{Docward, ORDERS_GUARDED};
 use support::random::Random;
 use support::raw::Client;
@@ -46,12 +46,8 @@ impl Victim {
 
     /// Bytes of memory: now, and the most there ever were.
     fn memory(&self) -> (usize, usize) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.pid())).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-            1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
-        };
-        (field("VmRSS"), field("VmHWM"))
+        let Resident { now, most } = Resident::of(self.0.pid());
+        (now, most)
     }
 }
 

@@ -12,7 +12,7 @@ use bson::{Binary, DateTime, Document, doc};
 use support::driver::write_errors;
 use support::frame::{Frame, Message, OP_COMPRESSED};
 use support::mongod::Mongod;
-use support::process::alone;
+use support::process::{Resident, alone};
 use support::proxy::Docward;
 use support::random::Random;
 use support::raw::Client;
@@ -213,9 +213,7 @@ fn peak_with(connections: usize, compressor: Option<(u8, &str)>) -> usize {
         }
     });
     Mongod::shared().command(&database, doc! { "dropDatabase": 1 });
-    let status = std::fs::read_to_string(format!("/proc/{}/status", docward.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    Resident::of(docward.pid()).most
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -50,14 +50,7 @@ pub fn has_logged_in(reply: &[u8]) -> bool {
 /// collection that does not exist.
 #[must_use]
 pub fn login_question(request_id: i32) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, 0, 0, 96);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            w.string("count", "docward.none");
-            w.string("$db", "admin");
-        });
-    });
-    writer.finish()
+    question(request_id, |w| w.string("count", "docward.none"))
 }
 
 /// Whether the answer to [`login_question`] says that the server demands a login. `None`: it cannot be told.
@@ -71,10 +64,15 @@ pub fn means_login_demanded(reply: &[u8]) -> Option<bool> {
 /// Asks the server who is authenticated on a connection.
 #[must_use]
 pub fn users_question(request_id: i32) -> Vec<u8> {
+    question(request_id, |w| w.int32("connectionStatus", 1))
+}
+
+/// A command on `admin` whose fields `write` writes.
+fn question(request_id: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(request_id, 0, 0, 64);
     writer.body(|out| {
         Writer::document(out, |w| {
-            w.int32("connectionStatus", 1);
+            write(w);
             w.string("$db", "admin");
         });
     });

@@ -241,7 +241,9 @@ impl Kept {
 
     /// For a message that will take so many bytes.
     pub(super) fn for_message(memory: &Arc<Memory>, bytes: usize) -> Box<Self> {
-        Box::new(Self { waiting: Some(memory.ask(bytes)), ..*Self::new(memory) })
+        let mut kept = Self::new(memory);
+        kept.waiting = Some(memory.ask(bytes));
+        kept
     }
 
     /// Whether it has no share yet.

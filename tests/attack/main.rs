@@ -14,7 +14,6 @@ mod support;
 mod attackers;
 mod bystander;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 use bson::doc;
 use bystander::Bystander;
 use support::mongod::{Kind, Mongod};
-use support::process::{alone, poll};
+use support::process::{Resident, alone, poll};
 use support::proxy::Docward;
 
 const MEGABYTE: usize = 1 << 20;
@@ -103,9 +102,7 @@ impl Target {
     }
 
     fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.docward.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+        Resident::of(self.docward.pid()).now
     }
 
     fn logged(&self) -> usize {
@@ -160,12 +157,9 @@ fn survive(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker:
 
 /// The most memory the process has until the attack is over.
 fn most_memory(pid: u32, over: &AtomicBool) -> usize {
-    let path = PathBuf::from(format!("/proc/{pid}/status"));
     let mut most = 0;
     while !over.load(Ordering::Relaxed) {
-        let status = std::fs::read_to_string(&path).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        most = most.max(1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap());
+        most = most.max(Resident::of(pid).now);
         thread::sleep(Duration::from_millis(20));
     }
     most

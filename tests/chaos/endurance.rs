@@ -9,16 +9,14 @@ use crate::goes_on;
 use crate::pymongo::Pymongo;
 use crate::setting;
 use crate::support::mongod::{Kind, Mongod};
-use crate::support::process::local_ports;
+use crate::support::process::{Resident, local_ports};
 use crate::support::proxy::Docward;
 use crate::support::raw;
 use crate::workload::{self, Workload};
 
-/// Memory of a process that is in RAM, in KiB, as Linux tells it.
+/// Memory of a process that is in RAM, in KiB.
 fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    Resident::of(pid).now as u64 / 1024
 }
 
 #[test]

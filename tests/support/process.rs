@@ -43,6 +43,25 @@ pub fn free_port() -> u16 {
     candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("no port is free")
 }
 
+/// Memory of a process that is in RAM, in bytes, as Linux tells it.
+pub struct Resident {
+    pub now: usize,
+    /// The most there ever was.
+    pub most: usize,
+}
+
+impl Resident {
+    /// Panics when there is no such process.
+    pub fn of(pid: u32) -> Resident {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            1024 * line.split_whitespace().next().unwrap().parse::<usize>().unwrap()
+        };
+        Resident { now: field("VmRSS:"), most: field("VmHWM:") }
+    }
+}
+
 /// The local TCP ports of a process, as Linux tells them (IPv4 only).
 pub fn local_ports(pid: u32) -> Vec<u16> {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
