@@ -181,9 +181,7 @@ pub(crate) fn versioned() -> Document {
 pub(crate) fn unrelated_rules(count: usize) -> String {
     let rule = |n: usize| {
         let star = if n % 10 == 9 { "_*" } else { "" };
-        format!(
-            "  - {{ name: unrelated-{n}, namespace: shop.orders_{n}{star}, replacement: {{ unguarded: reject }} }}\n"
-        )
+        format!("  - {{ name: unrelated-{n}, namespace: shop.orders_{n}{star}, replacement: {{ policy: reject }} }}\n")
     };
     rules_file((0..count).map(rule).collect())
 }
@@ -193,9 +191,9 @@ pub(crate) fn guards() -> String {
     rules_each_of([
         "stamped, timestamps: { source: published_at }",
         "newest, timestamps: { source: published_at, per: document }",
-        "versioned, replacement: { unguarded: guard, guard: version }",
+        "versioned, replacement: { policy: check_version, version: version }",
         "bounded, bounds: { field: available, min: 0 }",
-        "refused, replacement: { unguarded: reject }",
+        "refused, replacement: { policy: reject }",
         "numbered, sequence: { field: order_no, counter: order_no, block: 100 }",
     ])
 }
@@ -203,9 +201,9 @@ pub(crate) fn guards() -> String {
 /// One for each other pattern that judges.
 pub(crate) fn other_guards() -> String {
     rules_each_of([
-        "merged, replacement: { unguarded: merge }",
+        "merged, replacement: { policy: merge }",
         "paired, together: [available, lent]",
-        "jobs, queue: { locked: locked, since: since, attempts: attempts, lease: 5m }",
+        "jobs, queue: { fields: { locked: locked, locked_at: since, attempts: attempts }, lease: 5m }",
         "inbox, bucket: { array: messages, count: count, limit: 100, opened: time }",
         "limited, defaults: { maxTimeMS: 60000 }",
         "kept, deny: { operations: [delete], when: { filter: empty } }",

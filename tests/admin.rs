@@ -22,7 +22,7 @@ rules:
   - name: whole
     why: "It <b>erases</b> what it has not read."
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
 
   # Behind a rule, but of the next one.
   - name: tried   # not yet

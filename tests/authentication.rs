@@ -145,7 +145,7 @@ async fn a_rule_sees_who_is_logged_in() {
     for user in ["writer", "migrator"] {
         create_user(user, vec!["readWriteAnyDatabase".into()], BOTH).await;
     }
-    let rules = "version: 1\nrules:\n  - name: no-replace\n    namespace: shop.orders\n    replacement: {unguarded: reject}\n    \
+    let rules = "version: 1\nrules:\n  - name: no-replace\n    namespace: shop.orders\n    replacement: {policy: reject}\n    \
                  except: {users: [admin.migrator]}\n";
     let docward = before().rules(rules).start();
     let replace = async |user: &str| {

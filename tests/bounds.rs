@@ -23,7 +23,7 @@ rules:
   - { name: nested, namespace: "*.nested", bounds: { field: a.n, min: 0, max: 10 } }
   - { name: only-max, namespace: "*.only_max", bounds: { field: n, max: 10 } }
   - { name: loud, namespace: "*.loud", bounds: { field: n, min: 0, max: 10, on_no_room: error } }
-  - { name: strict, namespace: "*.strict", bounds: { field: n, min: 0, max: 10, unguarded: reject } }
+  - { name: strict, namespace: "*.strict", bounds: { field: n, min: 0, max: 10, policy: reject } }
 "#;
 
 async fn views() -> Views {

@@ -25,13 +25,13 @@ version: 1
 rules:
   - name: no-replace
     namespace: shop.orders
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: optimistic
     namespace: shop.carts
-    replacement: { unguarded: guard, guard: version }
+    replacement: { policy: check_version, version: version }
   - name: lenient
     namespace: shop.drafts
-    replacement: { unguarded: guard, guard: version, conflict: ignore }
+    replacement: { policy: check_version, version: version, on_conflict: ignore }
   - name: stamped
     namespace: shop.devices
     timestamps: { source: at }
@@ -208,9 +208,9 @@ fn a_guarded_replacement_that_matches_nothing_is_a_conflict() {
     let (reply, sent) = setting.bulk(&ops, &doc! {});
     let sizes: Vec<usize> = sent.iter().map(|message| message.documents("ops").len()).collect();
     assert_eq!(sizes, [1, 1, 1]);
-    let guarded = &sent[1].documents("ops")[0];
-    assert_eq!(guarded.get_document("filter").unwrap(), &doc! { "_id": 1, "version": STORED_VERSION });
-    assert_eq!(guarded.get_document("updateMods").unwrap(), &doc! { "version": STORED_VERSION + 1 });
+    let protected = &sent[1].documents("ops")[0];
+    assert_eq!(protected.get_document("filter").unwrap(), &doc! { "_id": 1, "version": STORED_VERSION });
+    assert_eq!(protected.get_document("updateMods").unwrap(), &doc! { "version": STORED_VERSION + 1 });
     assert_eq!(results(&reply), [(true, 0, 0), (true, 1, 0), (false, 2, 112)]);
     assert_eq!(counts(&reply), [1, 0, 2, 2, 0, 0]);
 

@@ -22,7 +22,7 @@ version: 1
 rules:
   - name: no-blind-replace
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: numbered
     namespace: "*.invoices"
     sequence: { field: no, counter: no, block: 10 }

@@ -62,7 +62,7 @@ async fn check_out(database: &Database, readers: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exactly_as_many_copies_are_lent_as_there_are() {
-    for (rules, guarded, copies) in [(RULES, true, scaled(1000)), (NO_RULES, false, scaled(50))] {
+    for (rules, protected, copies) in [(RULES, true, scaled(1000)), (NO_RULES, false, scaled(50))] {
         let (_docward, views) = views(rules).await;
         let direct = views.direct.collection::<Document>("books");
         direct.insert_one(doc! { "_id": 1, "available": copies, "checkout": [] }).await.unwrap();
@@ -70,7 +70,7 @@ async fn exactly_as_many_copies_are_lent_as_there_are() {
         let book = direct.find_one(doc! {}).await.unwrap().unwrap();
         let records = book.get_array("checkout").unwrap().len() as u64;
         let available = book.get_i32("available").unwrap();
-        if guarded {
+        if protected {
             assert_eq!((lent, records, available), (u64::from(copies), u64::from(copies), 0));
         } else {
             assert_eq!(available, -4 * copies as i32, "without the rule the book is oversold");
@@ -119,11 +119,11 @@ async fn send(database: &Database, messages: u32) -> BTreeSet<i32> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_is_in_exactly_one_bucket() {
     let messages = scaled(20_000);
-    let (_docward, guarded) = views(RULES).await;
-    let sent = send(&guarded.through, messages).await;
+    let (_docward, protected) = views(RULES).await;
+    let sent = send(&protected.through, messages).await;
     assert_eq!(sent.len(), messages as usize);
     let mut stored = Vec::new();
-    for bucket in guarded.stored("inbox").await {
+    for bucket in protected.stored("inbox").await {
         let array = bucket.get_array("messages").unwrap();
         let count = bucket.get("count").and_then(|count| count.as_i32().or(count.as_i64().map(|n| n as i32)));
         assert_eq!(count, Some(array.len() as i32), "count and array differ in {}", bucket.get("_id").unwrap());

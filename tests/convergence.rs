@@ -315,7 +315,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(guarded: bool) -> Bench {
+    fn new(protected: bool) -> Bench {
         let rule = |kind: &Kind| {
             format!(
                 "  - {{name: {}, namespace: \"*.{}\", timestamps: {{{}}}}}\n",
@@ -325,7 +325,7 @@ impl Bench {
             )
         };
         let rules: String = KINDS.iter().map(rule).collect();
-        let rules = if guarded { format!("version: 1\nrules:\n{rules}") } else { String::new() };
+        let rules = if protected { format!("version: 1\nrules:\n{rules}") } else { String::new() };
         // Every rewrite is a line at the level info.
         let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).environment("RUST_LOG", "warn").start();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -377,13 +377,13 @@ fn whole_documents_converge_by_one_stamp() {
 /// The newest first: what `converges` shows is the rule's doing.
 #[test]
 fn the_same_history_diverges_without_the_rule() {
-    let (guarded, bare) = (Bench::new(true), Bench::new(false));
+    let (protected, bare) = (Bench::new(true), Bench::new(false));
     for kind in KINDS {
         let path = kind.registers[0];
         let history = (0..6).map(|value| Writes::from([(path, Some(Bson::Int32(value)))])).collect();
         let case =
             Case { history, inserted: false, deliveries: (0..6).rev().collect(), roads: vec![(Road::Ordered, 6)] };
-        let (expected, stored) = guarded.outcome(kind, &case);
+        let (expected, stored) = protected.outcome(kind, &case);
         assert_eq!(stored.unwrap(), expected);
         let (expected, stored) = bare.outcome(kind, &case);
         assert_ne!(stored.unwrap().get(path), expected.get(path), "{} converged without its rule", kind.name);

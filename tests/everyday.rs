@@ -21,7 +21,7 @@ rules:
       operations: [find, count, distinct, aggregate, update, delete]
       when: { uses: [$where, $function, $accumulator] }
   - { name: sizes, namespace: "*.sizes", deny: { operations: [aggregate], when: { uses: [$size] } } }
-  - { name: unlimited, namespace: "*.unlimited", deny: { operations: [find, update], when: { missing: maxTimeMS } } }
+  - { name: unlimited, namespace: "*.unlimited", deny: { operations: [find, update], when: { without: maxTimeMS } } }
   - { name: limited, namespace: "*.limited", defaults: { maxTimeMS: 200 } }
 "#;
 

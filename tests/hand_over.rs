@@ -19,7 +19,7 @@ use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
-use support::process::{Guarded, PATIENCE, SOON, free_port, poll};
+use support::process::{PATIENCE, Protected, SOON, free_port, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use tokio::runtime::Runtime;
@@ -316,7 +316,7 @@ fn a_silent_process_at_the_path_holds_up_nobody() {
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &mongod.uri(), "--hand-over"]).arg(&path);
-        Guarded::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()), folder.path())
+        Protected::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()), folder.path())
     };
     let mut waiting = start();
     // It asks.

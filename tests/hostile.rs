@@ -221,7 +221,7 @@ async fn memory_follows_the_bytes_that_came_not_those_that_were_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_unguarded_message_streams_through() {
+async fn a_large_unprotected_message_streams_through() {
     let _alone = alone().await;
     let mut victim = Victim::new();
     victim.assert_serves().await;

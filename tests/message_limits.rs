@@ -22,13 +22,13 @@ version: 1
 rules:
   - name: no-blind-replace
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: stamped
     namespace: "*.devices"
     timestamps: { source: at, hide: true }
   - name: versioned
     namespace: "*.carts"
-    replacement: { unguarded: guard, guard: version }
+    replacement: { policy: check_version, version: version }
 "#;
 
 const MAX_MESSAGE: usize = 48_000_000;

@@ -15,7 +15,7 @@ use support::raw::Client;
 
 const RULES: &str = r#"version: 1
 rules:
-  - { name: whole, namespace: "*.orders", replacement: { unguarded: reject }, except: { apps: [boss] } }
+  - { name: whole, namespace: "*.orders", replacement: { policy: reject }, except: { apps: [boss] } }
   - { name: tried, namespace: "*.items", mode: shadow, together: [a, b] }
   - { name: numbered, namespace: "*.bills", sequence: { field: no, counter: no, block: 10 } }
 "#;
@@ -81,7 +81,7 @@ fn rules_count_by_verdict_and_are_there_before_they_speak() {
         assert_eq!(after.get(&format!("docward_rule_statements_total{{{labels}}}")), count, "{labels}");
     }
     // A changed rule goes on under its name, a set that is refused is counted.
-    docward.rewrite_rules(&RULES.replace("unguarded: reject", "unguarded: merge"));
+    docward.rewrite_rules(&RULES.replace("policy: reject", "policy: merge"));
     let reloads = |outcome: &str| {
         let series = format!(r#"docward_reloads_total{{outcome="{outcome}"}}"#);
         poll(PATIENCE, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()

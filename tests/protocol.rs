@@ -1,4 +1,4 @@
-//! The wire protocol's corners, on guarded and unguarded collections, against a real mongod.
+//! The wire protocol's corners, on protected and unprotected collections, against a real mongod.
 //!
 //! What no rule concerns must come out as mongod itself answers it; what a rule may concern is
 //! judged whatever shape it comes in, or refused (all roads: `roads`). Hellos and opcodes: `handshake`. Not for replies
@@ -25,7 +25,7 @@ version: 1
 rules:
   - name: no-blind-replace
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: stamped
     namespace: "*.stamped"
     timestamps: { source: $clock }
@@ -128,7 +128,7 @@ fn sections_are_read_in_any_order_and_arrays_as_well() {
 }
 
 #[test]
-fn what_is_ambiguous_is_refused_on_guarded_and_left_to_mongod_on_unguarded_collections() {
+fn what_is_ambiguous_is_refused_on_protected_and_left_to_mongod_on_unprotected_collections() {
     let mut setting = Setting::new();
     let database = setting.database.clone();
     for collection in ["orders", "free"] {

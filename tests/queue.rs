@@ -18,7 +18,7 @@ rules:
   - { name: bounded, namespace: "*.bounded", queue: { lease: 5m } }
   - { name: range, namespace: "*.bounded", bounds: { field: budget, min: 0 } }
   - { name: saved, namespace: "*.saved", queue: { lease: 5m } }
-  - { name: merged, namespace: "*.saved", replacement: { unguarded: merge } }
+  - { name: merged, namespace: "*.saved", replacement: { policy: merge } }
 "#;
 
 const HOUR: i64 = 3_600_000;

@@ -15,10 +15,11 @@ use support::proxy::Docward;
 use support::raw::Client;
 
 fn rules(name: &str) -> String {
-    format!("version: 1\nrules:\n  - {{ name: {name}, namespace: '*.orders', replacement: {{ unguarded: reject }} }}\n")
+    format!("version: 1\nrules:\n  - {{ name: {name}, namespace: '*.orders', replacement: {{ policy: reject }} }}\n")
 }
 
-const NONE: &str = "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { unguarded: reject } }\n";
+const NONE: &str =
+    "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { policy: reject } }\n";
 const BAD: &str = "version: 1\nrules:\n  - { name: new, namespace: '*.orders', replacment: {} }\n";
 
 /// Whether a blind replacement is rejected, and by which rule.

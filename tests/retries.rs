@@ -22,13 +22,13 @@ version: 1
 rules:
   - name: carts-optimistic
     namespace: "*.carts"
-    replacement: { unguarded: reject, guard: version }
+    replacement: { policy: reject, version: version }
   - name: saves-optimistic
     namespace: "*.saves"
-    replacement: { unguarded: guard, guard: version }
+    replacement: { policy: check_version, version: version }
   - name: carts-unordered-ignore
     namespace: "*.states"
-    replacement: { unguarded: guard, guard: version, conflict: ignore }
+    replacement: { policy: check_version, version: version, on_conflict: ignore }
   - name: numbers
     namespace: "*.numbered"
     sequence: { field: no, counter: no }
@@ -139,12 +139,12 @@ fn increment(id: i32) -> Document {
 }
 
 /// Rejected.
-fn unguarded(id: i32) -> Document {
+fn unprotected(id: i32) -> Document {
     doc! { "q": { "_id": id }, "u": { "n": 100 } }
 }
 
 /// Checks the version itself: where it matches nothing, the server's n: 0 is the answer.
-fn guarded(id: i32, version: i32) -> Document {
+fn protected(id: i32, version: i32) -> Document {
     doc! { "q": { "_id": id, "version": version }, "u": { "n": 200 } }
 }
 
@@ -161,7 +161,7 @@ fn carts(count: i32) -> Vec<Document> {
 fn a_batch_with_a_rejected_statement_is_applied_once() {
     let mut session = Session::new();
     session.seed("carts", carts(3));
-    let updates = vec![increment(1), unguarded(2), increment(3)];
+    let updates = vec![increment(1), unprotected(2), increment(3)];
     let ordered = session.retryable(doc! { "update": "carts", "updates": &updates }, 2);
     for reply in &ordered {
         assert_eq!((counts(reply), write_errors(reply)), ((1, 1), vec![(1, REJECTED)]));
@@ -181,7 +181,7 @@ fn a_batch_with_checked_statements_is_applied_once() {
     for ordered in [true, false] {
         let mut session = Session::new();
         session.seed("carts", carts(4));
-        let updates = vec![increment(1), guarded(2, 1), increment(3), guarded(4, 1), increment(1)];
+        let updates = vec![increment(1), protected(2, 1), increment(3), protected(4, 1), increment(1)];
         let replies = session.retryable(doc! { "update": "carts", "updates": updates, "ordered": ordered }, 2);
         for reply in &replies {
             assert_eq!((counts(reply), write_errors(reply)), ((5, 5), vec![]));
@@ -217,7 +217,7 @@ fn a_lost_race_is_reported_again_and_stops_an_ordered_batch_again() {
 fn numbers_the_client_gives_are_kept() {
     let mut session = Session::new();
     session.seed("carts", carts(4));
-    let updates = vec![increment(1), unguarded(2), guarded(3, 1), increment(4)];
+    let updates = vec![increment(1), unprotected(2), protected(3, 1), increment(4)];
     let batch = doc! { "update": "carts", "updates": &updates, "ordered": false };
     let mut with_ids = batch.clone();
     with_ids.insert("stmtIds", vec![10, 11, 12, 13]);
@@ -228,7 +228,7 @@ fn numbers_the_client_gives_are_kept() {
     assert_eq!(again, [10, 12, 13]);
     let mut with_first = batch;
     with_first.extend(doc! { "stmtId": 20 });
-    with_first.insert("updates", vec![increment(1), unguarded(2), increment(4)]);
+    with_first.insert("updates", vec![increment(1), unprotected(2), increment(4)]);
     let replies = session.retryable(with_first, 2);
     assert_eq!(retried(&replies[1]), [20, 22]);
     let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -237,7 +237,7 @@ fn numbers_the_client_gives_are_kept() {
 
 #[test]
 fn a_retry_that_goes_past_docward_is_recognised() {
-    for updates in [vec![increment(1), increment(2)], vec![increment(1), guarded(2, 1), increment(2)]] {
+    for updates in [vec![increment(1), increment(2)], vec![increment(1), protected(2, 1), increment(2)]] {
         let mut session = Session::new();
         session.seed("carts", carts(2));
         let batch = doc! { "update": "carts", "updates": &updates };
@@ -308,8 +308,8 @@ fn a_job_that_was_saved_first_is_saved_once() {
 #[test]
 fn a_rejection_ends_the_transaction_as_a_write_error_does() {
     let statements = [
-        (doc! { "update": "carts", "updates": [unguarded(1)] }, REJECTED),
-        (doc! { "update": "carts", "updates": [increment(2), unguarded(1)] }, REJECTED),
+        (doc! { "update": "carts", "updates": [unprotected(1)] }, REJECTED),
+        (doc! { "update": "carts", "updates": [increment(2), unprotected(1)] }, REJECTED),
         (doc! { "update": "saves", "updates": [saved(1, 7)] }, CONFLICT),
         (doc! { "findAndModify": "carts", "query": { "_id": 1 }, "update": { "n": 5 } }, REJECTED),
         (doc! { "findAndModify": "saves", "query": { "_id": 1 }, "update": { "n": 5, "version": 7 } }, CONFLICT),
@@ -333,7 +333,7 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
                 assert!(!reply.contains_key("errorLabels"), "{reply}");
                 session.assert_aborted();
                 // The session goes on with its next transaction, on documents nobody holds.
-                assert!(ok(&session.start(doc! { "update": "carts", "updates": [increment(1), guarded(2, 1)] })));
+                assert!(ok(&session.start(doc! { "update": "carts", "updates": [increment(1), protected(2, 1)] })));
                 let committed = session.commit();
                 assert!(ok(&committed), "{committed}");
                 let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -347,7 +347,7 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
 fn a_cut_batch_may_open_a_transaction_with_a_read_concern() {
     let mut session = Session::new();
     session.seed("carts", carts(3));
-    let updates = vec![guarded(1, 1), increment(2), guarded(3, 1)];
+    let updates = vec![protected(1, 1), increment(2), protected(3, 1)];
     let first = doc! { "update": "carts", "updates": updates, "readConcern": { "level": "snapshot" } };
     let reply = session.start(first);
     assert_eq!((counts(&reply), write_errors(&reply)), ((3, 3), vec![]), "{reply}");

@@ -20,12 +20,12 @@ fn patterns() -> Vec<(&'static str, Value)> {
     vec![
         (
             "replacement",
-            json!({ "unguarded": "guard", "guard": "meta.version", "conflict": "ignore", "count_updates": false }),
+            json!({ "policy": "check_version", "version": "meta.version", "on_conflict": "ignore", "count_updates": false }),
         ),
         (
             "timestamps",
             json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "stamps", "per": "field",
-                "missing": "pass", "max_ahead": "10m", "hide": true }),
+                "without_source": "pass", "max_ahead": "10m", "hide": true }),
         ),
         (
             "sequence",
@@ -33,9 +33,12 @@ fn patterns() -> Vec<(&'static str, Value)> {
                 "strategy": "counter", "on_upsert": true, "replace_generated": true,
                 "provided": "reject" }),
         ),
-        ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "unguarded": "reject", "on_no_room": "error" })),
+        ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "policy": "reject", "on_no_room": "error" })),
         ("together", json!(["a", "b.c"])),
-        ("queue", json!({ "locked": "l", "since": "s", "attempts": "n", "lease": "90s", "max_attempts": 3 })),
+        (
+            "queue",
+            json!({ "fields": { "locked": "l", "locked_at": "s", "attempts": "n" }, "lease": "90s", "max_attempts": 3 }),
+        ),
         ("bucket", json!({ "array": "m", "count": "n", "limit": 100, "opened": "t" })),
         ("copies", json!([{ "into": "d.other", "key": "a.id", "fields": { "name": "a.name" }, "on_delete": "unset" }])),
         (
@@ -58,7 +61,7 @@ fn file(pattern: &str, settings: &Value) -> Value {
 fn envelope() -> Value {
     json!({ "version": 1, "rules": [{
         "name": "no-wipe-2", "why": "because", "namespace": ["d.c", "*.x", "shop.*"], "mode": "shadow",
-        "except": { "apps": ["migrator-*"], "users": "admin.root" }, "unguardable": "allow",
+        "except": { "apps": ["migrator-*"], "users": "admin.root" }, "unsupported": "allow",
         "deny": { "operations": "delete" },
         "tests": [
             { "given": "db.c.deleteOne({_id: 1})", "expect": "rejected", "as": { "app": "a", "user": "admin.b" },
@@ -175,7 +178,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         ("/rules/0/except", json!({})),
         ("/rules/0/except/users", json!("root")),
         ("/rules/0/except/apps", json!([])),
-        ("/rules/0/unguardable", json!(true)),
+        ("/rules/0/unsupported", json!(true)),
         ("/rules/0/tests/0/expect", json!("refused")),
         ("/rules/0/tests/0/at", json!("yesterday")),
         ("/rules/0/tests/0/as", json!({ "user": "root" })),
@@ -190,11 +193,11 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         both_refuse(&file);
     }
     for (pattern, settings) in [
-        ("replacement", json!({ "unguarded": "guard" })),
+        ("replacement", json!({ "policy": "check_version" })),
         ("replacement", json!({ "count_updates": false })),
-        ("replacement", json!({ "guard": "a..b" })),
-        ("replacement", json!({ "guard": "a.0" })),
-        ("replacement", json!({ "guard": "$a" })),
+        ("replacement", json!({ "version": "a..b" })),
+        ("replacement", json!({ "version": "a.0" })),
+        ("replacement", json!({ "version": "$a" })),
         ("timestamps", json!({ "source": "at", "store": "a.b" })),
         ("timestamps", json!({ "source": "at", "store": "_id" })),
         ("sequence", json!({ "field": "no" })),

@@ -51,8 +51,8 @@ fn docward_keeps_what_shells_break() {
     assert_all_broken(&check(&direct).unwrap());
 
     set_up(&direct).unwrap();
-    let guarded = deployment.guarded();
-    let done = work(&guarded.uri(), AMOUNT, Numbers::Docward).unwrap();
+    let protected = deployment.protected();
+    let done = work(&protected.uri(), AMOUNT, Numbers::Docward).unwrap();
     assert_none_broken(&check(&direct).unwrap());
     assert!(WORKLOADS.iter().all(|workload| done[*workload].operations > 0));
 }
@@ -67,11 +67,11 @@ fn docward_keeps_what_a_replay_breaks() {
         }
         check(&deployment.mongod.uri()).unwrap()
     };
-    let guarded = Contender::running(deployment.guarded());
-    assert_none_broken(&replay(&guarded, CLOSED));
-    assert_none_broken(&replay(&guarded, OPEN));
-    let unguarded = Contender::running(deployment.unguarded());
-    assert_all_broken(&replay(&unguarded, CLOSED));
+    let protected = Contender::running(deployment.protected());
+    assert_none_broken(&replay(&protected, CLOSED));
+    assert_none_broken(&replay(&protected, OPEN));
+    let unprotected = Contender::running(deployment.unprotected());
+    assert_all_broken(&replay(&unprotected, CLOSED));
 }
 
 fn assert_none_broken(broken: &Broken) {

@@ -34,7 +34,7 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
             let ping = Message::parse(&request).body().contains_key("ping");
             vec![if ping { good(&request) } else { reply(&request) }]
         });
-        let saves = ORDERS_GUARDED.replace("unguarded: reject", "unguarded: guard");
+        let saves = ORDERS_GUARDED.replace("policy: reject", "policy: check_version");
         let mut docward = Docward::before(&peer.uri()).rules(&saves).start();
         // Two statements that go one by one: docward itself reads the reply.
         let checked = doc! { "q": {}, "u": { "a": 1, "version": 1 } };

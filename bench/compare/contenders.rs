@@ -9,7 +9,7 @@ use bson::doc;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
-use super::support::process::{Guarded, Lines, PATIENCE, free_port, poll};
+use super::support::process::{Lines, PATIENCE, Protected, free_port, poll};
 use super::support::proxy::Docward;
 use super::{frames, usage};
 
@@ -33,7 +33,7 @@ pub(crate) struct Contender {
 enum Process {
     Docward(Docward),
     Mongod(Mongod),
-    Other(Guarded, TempDir),
+    Other(Protected, TempDir),
 }
 
 /// A thousand rules that concern none of the messages, and the few that guard one collection each.
@@ -104,7 +104,7 @@ impl Contender {
         std::fs::write(&file, configuration)?;
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = Guarded::spawn(&mut command, folder.path());
+        let process = Protected::spawn(&mut command, folder.path());
         poll(PATIENCE, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
         Ok(Some(Self { address, process: Some(Process::Other(process, folder)) }))
     }
@@ -133,7 +133,7 @@ fn own(arguments: &[&str]) -> Result<(String, Process)> {
     let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut process = Guarded::spawn(&mut command, folder.path());
+    let mut process = Protected::spawn(&mut command, folder.path());
     let output = Lines::collect(process.child().stdout.take().context("no output")?);
     let line =
         output.wait_for("listening on ", 1, PATIENCE).pop().context("a server of the benchmark did not start")?;

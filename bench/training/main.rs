@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
     let upstream = format!("mongodb://{}/", serve_canned().await?);
     let rules = folder.path().join("rules");
     std::fs::create_dir(&rules)?;
-    // A thousand rules that concern nothing, and one for each guarded collection.
+    // A thousand rules that concern nothing, and one for each protected collection.
     std::fs::write(rules.join("unrelated.yaml"), frames::unrelated_rules(1_000))?;
     std::fs::write(rules.join("guards.yaml"), frames::guards())?;
     let rules = rules.to_string_lossy();

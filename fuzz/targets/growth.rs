@@ -103,6 +103,6 @@ fn list(count: usize, kind: &str) -> String {
 }
 
 fn rule(namespaces: &str) -> Vec<u8> {
-    format!("version: 1\nrules:\n  - {{name: r, namespace: [{namespaces}], replacement: {{unguarded: reject}}}}\n")
+    format!("version: 1\nrules:\n  - {{name: r, namespace: [{namespaces}], replacement: {{policy: reject}}}}\n")
         .into_bytes()
 }

@@ -108,7 +108,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<Found, LookupError> {
     }
 }
 
-/// What docward sends to the server for a guarded collection is a command it would read again.
+/// What docward sends to the server for a protected collection is a command it would read again.
 fn assert_readable(message: &[u8]) {
     let command = Command::parse(message).unwrap_or_else(|error| panic!("{error} in {message:?}"));
     if let Some(form) = Form::of(classify(command.name.as_bytes())) {
@@ -118,6 +118,6 @@ fn assert_readable(message: &[u8]) {
 
 fn is_guarded_write(frame: &[u8]) -> bool {
     let Ok(command) = Command::parse(frame) else { return true };
-    let guarded = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
-    guarded && Form::of(classify(command.name.as_bytes())).is_some()
+    let protected = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
+    protected && Form::of(classify(command.name.as_bytes())).is_some()
 }

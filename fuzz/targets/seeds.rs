@@ -6,7 +6,7 @@ use docward::engine::command_of_frame;
 
 use super::fixture::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message as Made};
 
-/// Requests of every class, on guarded and unguarded collections.
+/// Requests of every class, on protected and unprotected collections.
 pub fn frames() -> Vec<Vec<u8>> {
     let session = || doc! { "lsid": { "id": 7 }, "txnNumber": 3i64 };
     let at = DateTime::from_millis(77);

@@ -18,7 +18,7 @@ struct Proposal {
     /// `orders-replacement`; made unique where it is put into the file.
     name: String,
     namespace: String,
-    /// `replacement: { unguarded: reject }`
+    /// `replacement: { policy: reject }`
     pattern: String,
     evidence: Vec<String>,
 }
@@ -113,12 +113,12 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
     let pattern = match version {
         Some(((_, field), carried)) => {
             lines.push(format!(
-                "'{field}' looks like a version: {} writes carry it, so replacements can be guarded by it.",
+                "'{field}' looks like a version: {} writes carry it, so replacements can be protected by it.",
                 carried.counts.total()
             ));
-            format!("replacement: {{ unguarded: guard, guard: {} }}", quoted(field))
+            format!("replacement: {{ policy: check_version, version: {} }}", quoted(field))
         }
-        None => "replacement: { unguarded: reject }".to_owned(),
+        None => "replacement: { policy: reject }".to_owned(),
     };
     Some(Proposal::new(namespace, "replacement", pattern, lines))
 }
@@ -160,7 +160,7 @@ fn timestamps(namespace: &str, habits: &Collection) -> Option<Proposal> {
         carried.counts.total()
     )];
     lines.extend(evidence(carried));
-    let pattern = format!("timestamps: {{ source: {}, per: document, missing: pass }}", quoted(field));
+    let pattern = format!("timestamps: {{ source: {}, per: document, without_source: pass }}", quoted(field));
     Some(Proposal::new(namespace, "timestamps", pattern, lines))
 }
 

@@ -197,7 +197,7 @@ fn what_rules_would_have_done_is_counted_by_statement() {
     let both = [write(Q), write(set), rest.clone()];
     for (pattern, lines, expected) in [
         ("replacement: {}", &both[..], (1, 0, 0, 0)),
-        ("replacement: { unguarded: merge }", &both, (0, 1, 0, 0)),
+        ("replacement: { policy: merge }", &both, (0, 1, 0, 0)),
         ("mode: shadow\n    replacement: {}", &both, (1, 0, 0, 0)),
         ("bounds: { field: n, min: 0 }", &both, (0, 0, 0, 2)),
         ("sequence: { field: nr, counter: n }", std::slice::from_ref(&insert), (0, 0, 1, 0)),
@@ -307,7 +307,7 @@ fn habits_become_rules_that_load() {
         ),
         (
             vec!["db.c.replaceOne({_id: 1}, {a: 1, version: 4})"],
-            "replacement: { unguarded: guard, guard: version }",
+            "replacement: { policy: check_version, version: version }",
             "reject",
         ),
         (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "Nothing in it", "replacement:"),

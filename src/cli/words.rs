@@ -48,7 +48,7 @@ pub(super) fn said(said: Said) -> &'static str {
         Said::Reject => "rejects it",
         Said::Warn => "lets it pass, and logs a warning",
         Said::Conflict => "reports a conflict",
-        Said::Allow => "cannot analyse it, and lets it pass (unguardable: allow)",
+        Said::Allow => "cannot analyse it, and lets it pass (unsupported: allow)",
         Said::ExceptRewrite => "would rewrite it, but leaves this client alone (except)",
         Said::ExceptReject => "would reject it, but leaves this client alone (except)",
         Said::ShadowRewrite => "would rewrite it (mode: shadow)",

@@ -1,6 +1,6 @@
 //! The commands docward knows by name, and how each can touch a collection's documents.
 //!
-//! A name that is missing here is [`Class::Unknown`]: refused where it names a guarded collection. So the list
+//! A name that is missing here is [`Class::Unknown`]: refused where it names a protected collection. So the list
 //! errs on the side of missing names. `tests/roads/catalogue.rs` holds it against the names a real server has.
 
 use std::collections::HashMap;

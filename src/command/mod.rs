@@ -39,7 +39,7 @@ pub mod code {
     pub const PATH_NOT_VIABLE: i32 = 28;
     /// A command that took longer than its maxTimeMS.
     pub const MAX_TIME_MS_EXPIRED: i32 = 50;
-    /// A guarded replacement that matched nothing.
+    /// A protected replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is in use, or was.
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;

@@ -131,7 +131,7 @@ mod tests {
         const NUMBERS: &str = "sequence: { field: a.n, counter: c, on_upsert: true }";
         let tells = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|told| told.contains("does not hold beside"));
         assert!(tells("together: [a, b]") && tells("bounds: { field: a.n.x, min: 1 }"));
-        assert!(tells("replacement: { guard: a.n }"));
+        assert!(tells("replacement: { version: a.n }"));
         assert!(!tells("together: [b, c]") && !tells("bounds: { field: a.n, min: 1 }"));
     }
 }

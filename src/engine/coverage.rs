@@ -18,7 +18,7 @@ pub enum Outcome {
     Enforced,
     /// Refused with a reason, always.
     Refused,
-    /// It would be refused, but for `unguardable: allow`.
+    /// It would be refused, but for `unsupported: allow`.
     Allowed,
     /// No concern of the rule.
     Passes,
@@ -77,7 +77,7 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<Way> {
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
         let carries = |class: &Class| Form::of(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.concern(*kind, namespace) {
-            Concern::Unguardable => unanalysed(rule),
+            Concern::Unsupported => unanalysed(rule),
             Concern::Each => Outcome::Enforced,
             // An option of the whole command may be its concern, or what findAndModify returns.
             Concern::Nothing => judged(rule.pattern.judges_command(class, Some(*kind))),

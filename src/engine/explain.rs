@@ -1,4 +1,4 @@
-//! `explain` of a guarded command: the plan of what docward would send, or the rejection it would give.
+//! `explain` of a protected command: the plan of what docward would send, or the rejection it would give.
 
 use std::ops::ControlFlow;
 

@@ -12,7 +12,7 @@ use crate::document::Path;
 use crate::effect;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
-use crate::rules::{Mode, Unguardable};
+use crate::rules::{Mode, Unsupported};
 
 /// A statement and what becomes of it.
 #[derive(Debug)]
@@ -296,8 +296,8 @@ impl<'r, 'a> Judged<'r, 'a> {
                 Some((_, known)) => *known = procedure,
                 None => self.procedures.push((rule, procedure)),
             },
-            Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => {}
-            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => {
+            Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => {}
+            Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
                 self.refused = Some(Refused { rule, rejection });
             }
         }
@@ -323,7 +323,7 @@ impl<'r, 'a> Judged<'r, 'a> {
                 continue;
             }
             let verdict = rule.pattern.verdict(&self.statement, context);
-            if matches!(verdict, Verdict::Unguardable(_)) && rule.unguardable == Unguardable::Allow {
+            if matches!(verdict, Verdict::Unsupported(_)) && rule.unsupported == Unsupported::Allow {
                 continue;
             }
             self.take(rule, Stance::Enforce, verdict, context, observations);
@@ -387,8 +387,8 @@ impl<'r, 'a> Judged<'r, 'a> {
 /// The rejection that a verdict comes to, if the rule is enforced.
 fn rejected<'v>(verdict: &'v Verdict<'_>, rule: &Rule) -> Option<&'v Rejection> {
     match verdict {
-        Verdict::Unguardable(_) if rule.unguardable == Unguardable::Allow => None,
-        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some(rejection),
+        Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => None,
+        Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Some(rejection),
         _ => None,
     }
 }
@@ -405,9 +405,9 @@ fn heard<'v>(verdict: &'v Verdict<'_>, rule: &Rule, stance: Stance) -> Option<(S
         | Verdict::Brings(Some(_))
         | Verdict::Allocate
         | Verdict::Procedure(_) => Some((stance.rewrites(), None)),
-        Verdict::Unguardable(rejection) if rule.unguardable == Unguardable::Allow => {
+        Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {
             Some((Said::Allow, Some(rejection)))
         }
-        Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Some((stance.rejects(), Some(rejection))),
+        Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Some((stance.rejects(), Some(rejection))),
     }
 }

@@ -15,9 +15,9 @@ pub enum Said {
     Reject,
     /// It passes, but somebody should look at it.
     Warn,
-    /// A guarded statement matched nothing.
+    /// A protected statement matched nothing.
     Conflict,
-    /// It could not be analysed, and `unguardable: allow` let it pass.
+    /// It could not be analysed, and `unsupported: allow` let it pass.
     Allow,
     /// It would have been rewritten, but `except` leaves this client alone.
     ExceptRewrite,

@@ -1,7 +1,7 @@
-//! Ways to a guarded collection that no rule can analyse: commands that write other than by statements, statements
+//! Ways to a protected collection that no rule can analyse: commands that write other than by statements, statements
 //! on the buckets of a time series, names that cannot be told.
 //!
-//! Refused where a rule guards the target, unless all such rules say `unguardable: allow`. Which commands these are
+//! Refused where a rule guards the target, unless all such rules say `unsupported: allow`. Which commands these are
 //! is up to the catalogue (`Class::road`), where they lead to `command::road_targets`.
 
 use super::Session;
@@ -10,7 +10,7 @@ use super::observation::Said;
 use super::plan::{Plan, Refuse, Step, reject_command};
 use crate::command::{Class, Command, Namespace, Target, code, road_targets};
 use crate::patterns::{Rejection, Rule};
-use crate::rules::{Mode, Unguardable, bucketed_collection};
+use crate::rules::{Mode, Unsupported, bucketed_collection};
 
 /// Statements on the buckets of a time-series collection.
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
@@ -54,8 +54,8 @@ impl<'f> Plan<'f> {
             }
             for (rule, stance) in bench {
                 let rejection = Rejection::new(
-                    format!("no rule can analyse what it writes ({what} the guarded collection)"),
-                    "Write by insert, update or delete. (For the DBA: `unguardable: allow` lets it pass.)",
+                    format!("no rule can analyse what it writes ({what} the protected collection)"),
+                    "Write by insert, update or delete. (For the DBA: `unsupported: allow` lets it pass.)",
                 );
                 let said = on_road(rule, stance);
                 self.observations.note(rule, namespace, said, Some(&rejection));
@@ -125,8 +125,8 @@ impl<'f> Plan<'f> {
 
 /// What a rule says of a write that it cannot analyse.
 pub(super) fn on_road(rule: &Rule, stance: Stance) -> Said {
-    match rule.unguardable {
-        Unguardable::Allow => Said::Allow,
-        Unguardable::Reject => stance.rejects(),
+    match rule.unsupported {
+        Unsupported::Allow => Said::Allow,
+        Unsupported::Reject => stance.rejects(),
     }
 }

@@ -28,14 +28,14 @@ pub struct Bounds {
     field: Located<Path>,
     min: Option<Bound>,
     max: Option<Bound>,
-    unguarded: Unguarded,
+    policy: Policy,
     on_no_room: OnNoRoom,
 }
 
 /// What becomes of an increment whose filter does not keep the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unguarded {
-    Guard,
+enum Policy {
+    AddCondition,
     Reject,
 }
 
@@ -143,7 +143,7 @@ impl Bounds {
         let field = read_required_path(reader, "field");
         let (min, max) = (reader.number("min"), reader.number("max"));
         let given = reader.entry("min").is_some() || reader.entry("max").is_some();
-        let unguarded = reader.choice("unguarded", &[("guard", Unguarded::Guard), ("reject", Unguarded::Reject)]);
+        let policy = reader.choice("policy", &[("add_condition", Policy::AddCondition), ("reject", Policy::Reject)]);
         let on_no_room = reader.choice("on_no_room", &[("ignore", OnNoRoom::Ignore), ("error", OnNoRoom::Error)]);
         let place = reader.place();
         if !given {
@@ -162,7 +162,7 @@ impl Bounds {
             field: field?,
             min: min.map(|number| number.value.into()),
             max: max.map(|number| number.value.into()),
-            unguarded: unguarded.map_or(Unguarded::Guard, |word| word.value),
+            policy: policy.map_or(Policy::AddCondition, |word| word.value),
             on_no_room: on_no_room.map_or(OnNoRoom::Ignore, |word| word.value),
         })
     }
@@ -171,7 +171,7 @@ impl Bounds {
         let amount = match self.check(statement) {
             Ok(amount) => amount,
             Err(Objection::Broken(rejection)) => return Err(rejection),
-            Err(Objection::Unclear(rejection)) => return Ok(Verdict::Unguardable(rejection)),
+            Err(Objection::Unclear(rejection)) => return Ok(Verdict::Unsupported(rejection)),
         };
         match (&statement.operation, amount) {
             (Operation::Update(update), Some(amount)) => self.evaluate_increment(update, amount),
@@ -252,7 +252,7 @@ impl Bounds {
         if self.keeps(update, amount, Numbers::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::Forward);
         }
-        if self.unguarded == Unguarded::Reject && !self.keeps(update, amount, Numbers::Whole) {
+        if self.policy == Policy::Reject && !self.keeps(update, amount, Numbers::Whole) {
             return Err(self.without_condition());
         }
         let mut update = update.clone();

@@ -57,7 +57,7 @@ impl Judge for Bucket {
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         match self.verdict_on(&statement.operation, 0, &[])? {
-            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
+            Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 format!("'{}' and '{}' could come apart", self.array, self.count),
                 "Send the push in a statement of its own.",
@@ -212,7 +212,7 @@ impl Bucket {
                 (_, Touch::Positional, _) if writes_inside_an_element(&self.array, path) => {}
                 (operator, ..) => {
                     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
-                    return Ok(Verdict::unguardable(
+                    return Ok(Verdict::unsupported(
                         format!("{operator} on '{path}' could leave array and count apart, or the array without end"),
                         format!("Add to '{}' with $push only.", self.array),
                     ));

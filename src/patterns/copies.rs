@@ -88,7 +88,7 @@ impl Judge for Copies {
 impl Copies {
     fn judge_delete<'a>(&self, statement: &Statement<'a>, delete: &Delete<'_>) -> Verdict<'a> {
         if !delete.multi && statement.option("collation").is_some() {
-            return Verdict::unguardable(
+            return Verdict::unsupported(
                 "it has a collation, by which it may pick another document than the one that was looked at",
                 "Leave the collation out.",
             );

@@ -38,7 +38,7 @@ enum When {
     /// One of these operators occurs anywhere.
     Uses(Vec<String>),
     /// The command leaves this option out.
-    Missing(String),
+    Without(String),
 }
 
 const OPERATIONS: [(&str, Denied); 7] = [
@@ -72,7 +72,7 @@ impl Judge for Deny {
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        let concerned = self.operations.contains(&Denied::of(kind)) && !matches!(self.when, When::Missing(_));
+        let concerned = self.operations.contains(&Denied::of(kind)) && !matches!(self.when, When::Without(_));
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
@@ -84,12 +84,12 @@ impl Judge for Deny {
     fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
-            && (class.reads() || matches!(self.when, When::Missing(_)))
+            && (class.reads() || matches!(self.when, When::Without(_)))
     }
 
     fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
-            When::Missing(option) => is_missing(command.body, option),
+            When::Without(option) => is_missing(command.body, option),
             When::Always => true,
             When::Multi => false,
             When::FilterEmpty => is_filter_empty(command),
@@ -173,7 +173,7 @@ impl Deny {
     /// Whether the condition can hold for an operation of this kind at all.
     fn can_concern(when: &When, operation: Denied) -> bool {
         match when {
-            When::Always | When::Missing(_) => true,
+            When::Always | When::Without(_) => true,
             When::FilterEmpty | When::Uses(_) => operation != Denied::Insert,
             When::Multi => matches!(operation, Denied::Update | Denied::Delete),
         }
@@ -183,7 +183,7 @@ impl Deny {
         match (&self.when, &statement.operation) {
             (When::Always, _) => true,
             // Left to the whole command.
-            (When::Missing(_), _) => false,
+            (When::Without(_), _) => false,
             (When::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
             (When::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
             (When::Multi, Operation::Update(update)) => update.multi,
@@ -213,7 +213,7 @@ impl Deny {
             When::Uses(operators) => {
                 Rejection::new(format!("it uses one of {}", operators.join(", ")), "Leave these operators out.")
             }
-            When::Missing(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
+            When::Without(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
         }
     }
 }
@@ -294,16 +294,16 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     let Some(node) = reader.node("when") else { return Some(When::Always) };
     let span = node.span;
     let mut when = reader.context().map(node)?;
-    let conditions = ["filter", "multi", "uses", "missing"];
+    let conditions = ["filter", "multi", "uses", "without"];
     let named = conditions.iter().filter(|key| when.entry(key).is_some()).count();
     let filter = when.choice("filter", &[("empty", ())]).map(|_| When::FilterEmpty);
     let multi = read_multi(&mut when).map(|()| When::Multi);
     let uses = when.texts("uses").map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
-    let missing = when.text("missing").map(|text| When::Missing(text.value));
+    let without = when.text("without").map(|text| When::Without(text.value));
     when.finish();
     let (code, message) = match named {
-        1 => return filter.or(multi).or(uses).or(missing),
-        0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses or missing"),
+        1 => return filter.or(multi).or(uses).or(without),
+        0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses or without"),
         _ => (Code::ConflictingSettings, "`when` takes one condition; write two rules for two"),
     };
     reader.context().error(code, span, message);

@@ -86,8 +86,8 @@ pub enum Verdict<'a> {
     /// It needs more than itself: looks and further statements, in one transaction with it.
     Procedure(Arc<dyn Procedure>),
     Reject(Rejection),
-    /// It cannot be analysed: rejected, unless the rule says `unguardable: allow`.
-    Unguardable(Rejection),
+    /// It cannot be analysed: rejected, unless the rule says `unsupported: allow`.
+    Unsupported(Rejection),
 }
 
 #[derive(Debug, Clone)]
@@ -134,8 +134,8 @@ impl<'a> Verdict<'a> {
         Self::Reject(Rejection::new(reason, hint))
     }
 
-    fn unguardable(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Unguardable(Rejection::new(reason, hint))
+    fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unsupported(Rejection::new(reason, hint))
     }
 
     fn rewrite(operation: Operation<'a>) -> Self {
@@ -144,7 +144,7 @@ impl<'a> Verdict<'a> {
 
     /// A pipeline update that the client wrote; no pattern looks into those.
     fn client_pipeline() -> Self {
-        Self::unguardable(
+        Self::unsupported(
             "it is an aggregation pipeline, which can change any field",
             "Use update operators such as $set.",
         )
@@ -166,7 +166,7 @@ pub struct Context<'c> {
     pub versions: &'c [&'c Path],
 }
 
-/// A command on a guarded collection, for rules about reads and about options.
+/// A command on a protected collection, for rules about reads and about options.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeCommand<'c> {
     pub class: Class,
@@ -241,7 +241,7 @@ pub enum Concern {
     /// It judges each.
     Each,
     /// None can be analysed.
-    Unguardable,
+    Unsupported,
 }
 
 /// An index that a pattern relies on.
@@ -400,7 +400,7 @@ impl Pattern {
         match self.concern(statement.kind(), context.namespace) {
             Concern::Nothing => Verdict::Forward,
             Concern::Each => self.judge(statement, context),
-            Concern::Unguardable => Verdict::client_pipeline(),
+            Concern::Unsupported => Verdict::client_pipeline(),
         }
     }
 
@@ -419,7 +419,7 @@ impl Pattern {
 fn concern_for_content(kind: StatementKind) -> Concern {
     match kind {
         StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
-        StatementKind::Pipeline => Concern::Unguardable,
+        StatementKind::Pipeline => Concern::Unsupported,
         StatementKind::Delete => Concern::Nothing,
     }
 }

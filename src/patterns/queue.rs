@@ -26,7 +26,7 @@ use crate::rules::{Code, Laxity, MapReader};
 pub struct Queue {
     locked: Path,
     /// When the job was claimed.
-    since: Path,
+    locked_at: Path,
     /// How often it was claimed: the fencing token.
     attempts: Path,
     lease: Duration,
@@ -68,7 +68,7 @@ impl Judge for Queue {
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         match self.verdict_on(&statement.operation, 0)? {
-            Verdict::Reject(rejection) | Verdict::Unguardable(rejection) => Err(rejection),
+            Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 "a job would be locked, or inserted, without its lease",
                 "Send it in a statement of its own.",
@@ -117,33 +117,43 @@ enum Attempt {
     Other,
 }
 
+/// The names of the fields `locked`, `locked_at` and `attempts`, each `None` if it is wrong.
+fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path>, Option<Path>) {
+    let names = reader.map("fields");
+    let Some(mut names) = names else {
+        return (Path::parse("locked"), Path::parse("tlocked"), Path::parse("try"));
+    };
+    let mut field = |key: &'static str, default: &str| match names.entry(key) {
+        Some(_) => read_path(&mut names, key).map(|path| path.value),
+        None => Path::parse(default),
+    };
+    let read = (field("locked", "locked"), field("locked_at", "tlocked"), field("attempts", "try"));
+    names.finish();
+    read
+}
+
 impl Queue {
     pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let mut field = |key: &'static str, default: &str| match reader.entry(key) {
-            Some(_) => read_path(reader, key).map(|path| path.value),
-            None => Path::parse(default),
-        };
-        let (locked, since, attempts) =
-            (field("locked", "locked"), field("since", "tlocked"), field("attempts", "try"));
+        let (locked, locked_at, attempts) = read_fields(reader);
         let lease = reader.required("lease", MapReader::duration);
         let max_attempts = reader.integer_in("max_attempts", 1..=i64::from(i32::MAX));
         let place = reader.place();
-        let (locked, since, attempts) = (locked?, since?, attempts?);
-        let fields = [&locked, &since, &attempts];
+        let (locked, locked_at, attempts) = (locked?, locked_at?, attempts?);
+        let fields = [&locked, &locked_at, &attempts];
         let nested = fields.iter().find(|field| !field.is_top_level() || field.as_str() == "_id");
         if let Some(field) = nested {
             let message = format!("`{field}` must be a top-level field other than _id");
             reader.context().error(Code::InvalidValue, place, message);
             return None;
         }
-        if locked == since || locked == attempts || since == attempts {
-            let message = "`locked`, `since` and `attempts` must be three fields";
+        if locked == locked_at || locked == attempts || locked_at == attempts {
+            let message = "`locked`, `locked_at` and `attempts` must be three fields";
             reader.context().error(Code::ConflictingSettings, place, message);
             return None;
         }
         Some(Self {
             locked,
-            since,
+            locked_at,
             attempts,
             lease: lease?.value,
             max_attempts: max_attempts.map(|number| number.value),
@@ -179,7 +189,7 @@ impl Queue {
             ));
         }
         let lacks = |field: &Path| field.lookup(document) == Lookup::Missing;
-        if !uncounted && ![&self.locked, &self.since, &self.attempts].into_iter().any(lacks) {
+        if !uncounted && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
             return Ok(None);
         }
         let zero = OwnedValue::int32(0);
@@ -196,7 +206,7 @@ impl Queue {
     fn new_fields(&self, now: i64) -> [(&Path, OwnedValue); 3] {
         [
             (&self.locked, OwnedValue::boolean(false)),
-            (&self.since, OwnedValue::date(now)),
+            (&self.locked_at, OwnedValue::date(now)),
             (&self.attempts, OwnedValue::int32(0)),
         ]
     }
@@ -228,7 +238,7 @@ impl Queue {
             return self.first_save(update, document.as_document(), now);
         }
         match (self.lock(operation)?, self.attempt(operation, filter)) {
-            (Lock::Unclear(written), _) => Ok(Verdict::unguardable(
+            (Lock::Unclear(written), _) => Ok(Verdict::unsupported(
                 format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
                 format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
             )),

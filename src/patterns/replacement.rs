@@ -5,11 +5,11 @@
 //!
 //! | setting | before | after |
 //! |---|---|---|
-//! | `unguarded: reject` | `replaceOne({_id: 1}, {a: 2})` | rejected, if the document is there |
-//! | `unguarded: merge` | `replaceOne({_id: 1}, {a: 2})` | `updateOne({_id: 1}, {$set: {a: 2}})` |
-//! | `unguarded: guard` | `replaceOne({_id: 1}, {a: 2, version: 3})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
+//! | `policy: reject` | `replaceOne({_id: 1}, {a: 2})` | rejected, if the document is there |
+//! | `policy: merge` | `replaceOne({_id: 1}, {a: 2})` | `updateOne({_id: 1}, {$set: {a: 2}})` |
+//! | `policy: check_version` | `replaceOne({_id: 1}, {a: 2, version: 3})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 //! | any, checked | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
-//! | with `guard` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
+//! | with `version` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
 //!
 //! A replacement is checked when the client's own filter pins the version. What becomes of replacements: this file;
 //! of updates by operators and pipelines: `versions.rs`.
@@ -27,24 +27,24 @@ use crate::rules::{Code, Laxity, MapReader};
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Replacement {
-    unguarded: Unguarded,
+    policy: Policy,
     /// The field that holds the version.
-    guard: Option<Path>,
-    conflict: Conflict,
+    version_field: Option<Path>,
+    on_conflict: OnConflict,
     /// Updates by operators increment the version too.
     count_updates: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unguarded {
+enum Policy {
     Reject,
     Merge,
-    Guard,
+    CheckVersion,
 }
 
 /// What becomes of a statement that finds another version than the one it was sent with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Conflict {
+enum OnConflict {
     /// It is reported as a write error, code 112.
     Error,
     /// It counts as n: 0.
@@ -63,9 +63,9 @@ impl Judge for Replacement {
     }
 
     fn rewriting(&self) -> &'static str {
-        match self.unguarded {
-            Unguarded::Merge => "its fields are set one by one, so that others survive",
-            Unguarded::Reject | Unguarded::Guard => {
+        match self.policy {
+            Policy::Merge => "its fields are set one by one, so that others survive",
+            Policy::Reject | Policy::CheckVersion => {
                 "the version that was read must still be the stored one, and goes up by one"
             }
         }
@@ -76,35 +76,35 @@ impl Judge for Replacement {
     }
 
     fn laxities(&self) -> Vec<Laxity> {
-        let merges = self.unguarded == Unguarded::Merge;
-        let is_silent = match self.guard {
-            Some(_) => self.conflict == Conflict::Ignore,
+        let merges = self.policy == Policy::Merge;
+        let is_silent = match self.version_field {
+            Some(_) => self.on_conflict == OnConflict::Ignore,
             None => merges,
         };
-        let merging = Laxity { what: "lets unguarded replacements set their fields", setting: "unguarded" };
-        let silence = Laxity { what: "reports no lost race", setting: "conflict" };
+        let merging = Laxity { what: "lets unchecked replacements set their fields", setting: "policy" };
+        let silence = Laxity { what: "reports no lost race", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
             StatementKind::Replacement | StatementKind::Pipeline => Concern::Each,
-            StatementKind::Operators if self.guard.is_some() => Concern::Each,
+            StatementKind::Operators if self.version_field.is_some() => Concern::Each,
             StatementKind::Insert | StatementKind::Operators | StatementKind::Delete => Concern::Nothing,
         }
     }
 
     fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
-        let judged = match (&update.modification, &self.guard) {
+        let judged = match (&update.modification, &self.version_field) {
             // mongod refuses to replace many documents; that error is the right one.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
-            (Modification::ClientPipeline(stages), guard) => {
-                return versions::pipeline(*stages, guard.as_ref()).unwrap_or(Verdict::Forward);
+            (Modification::ClientPipeline(stages), version_field) => {
+                return versions::pipeline(*stages, version_field.as_ref()).unwrap_or(Verdict::Forward);
             }
-            (Modification::Operators(operators), Some(guard)) => {
-                self.operators(statement, update, operators.as_document(), guard)
+            (Modification::Operators(operators), Some(version_field)) => {
+                self.operators(statement, update, operators.as_document(), version_field)
             }
             (Modification::Operators(_) | Modification::Pipeline(_), _) => return Verdict::Forward,
         };
@@ -112,83 +112,90 @@ impl Judge for Replacement {
     }
 
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
-        match (&statement.operation, &self.guard) {
-            (Operation::Update(update), Some(guard)) if self.count_updates => versions::counted(update, guard),
+        match (&statement.operation, &self.version_field) {
+            (Operation::Update(update), Some(version_field)) if self.count_updates => {
+                versions::counted(update, version_field)
+            }
             _ => Verdict::Forward,
         }
     }
 
     fn uncounted<'a>(&self, statement: &Statement<'a>, code: i32) -> Option<Operation<'a>> {
         let Operation::Update(update) = &statement.operation else { return None };
-        versions::uncounted(update, self.guard.as_ref()?, code)
+        versions::uncounted(update, self.version_field.as_ref()?, code)
     }
 
     fn version(&self) -> Option<&Path> {
-        self.guard.as_ref()
+        self.version_field.as_ref()
     }
 
     fn checked_fields(&self) -> Vec<&str> {
-        self.guard.iter().map(Path::as_str).collect()
+        self.version_field.iter().map(Path::as_str).collect()
     }
 
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
-        let (Operation::Update(update), Some(guard)) = (&statement.operation, &self.guard) else {
+        let (Operation::Update(update), Some(version_field)) = (&statement.operation, &self.version_field) else {
             return Unmatched::Nothing;
         };
         // Where no document is there is no conflict.
-        let conflict = stored.and_then(|stored| versions::conflict(update, guard, stored));
+        let conflict = stored.and_then(|stored| versions::conflict(update, version_field, stored));
         conflict.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
 
 impl Replacement {
     pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let words = [("reject", Unguarded::Reject), ("merge", Unguarded::Merge), ("guard", Unguarded::Guard)];
-        let unguarded = reader.choice("unguarded", &words);
-        let guard_given = reader.entry("guard").is_some();
-        let guard = read_path(reader, "guard");
-        let conflict = reader.choice("conflict", &[("error", Conflict::Error), ("ignore", Conflict::Ignore)]);
+        let words = [("reject", Policy::Reject), ("merge", Policy::Merge), ("check_version", Policy::CheckVersion)];
+        let policy = reader.choice("policy", &words);
+        let version_given = reader.entry("version").is_some();
+        let version_field = read_path(reader, "version");
+        let on_conflict = reader.choice("on_conflict", &[("error", OnConflict::Error), ("ignore", OnConflict::Ignore)]);
         let count_updates = reader.boolean("count_updates");
-        if let Some(count) = count_updates.as_ref().filter(|_| !guard_given) {
-            let message = "`count_updates` needs `guard`, the field that holds the version";
+        if let Some(count) = count_updates.as_ref().filter(|_| !version_given) {
+            let message = "`count_updates` needs `version`, the field that holds the version";
             reader.context().error(Code::ConflictingSettings, count.span, message);
         }
-        if let Some(unguarded) = &unguarded
-            && unguarded.value == Unguarded::Guard
-            && !guard_given
+        if let Some(policy) = &policy
+            && policy.value == Policy::CheckVersion
+            && !version_given
         {
-            let message = "`unguarded: guard` needs `guard`, the field that holds the version";
-            reader.context().error(Code::ConflictingSettings, unguarded.span, message);
+            let message = "`policy: check_version` needs `version`, the field that holds the version";
+            reader.context().error(Code::ConflictingSettings, policy.span, message);
             return None;
         }
         Some(Self {
-            unguarded: unguarded.map_or(Unguarded::Reject, |word| word.value),
-            guard: guard.map(|path| path.value),
-            conflict: conflict.map_or(Conflict::Error, |word| word.value),
+            policy: policy.map_or(Policy::Reject, |word| word.value),
+            version_field: version_field.map(|path| path.value),
+            on_conflict: on_conflict.map_or(OnConflict::Error, |word| word.value),
             count_updates: count_updates.is_none_or(|flag| flag.value),
         })
     }
 
     fn replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
         let filter = update.filter.as_document();
-        let pinned = self.guard.as_ref().and_then(|guard| Some((guard, equality(filter, guard.as_str())?)));
-        match (pinned, self.unguarded, &self.guard) {
-            (Some((guard, version)), _, _) => checked(update, document, guard, version),
-            (None, Unguarded::Merge, _) => self.merged(update, document),
-            (None, Unguarded::Guard, Some(guard)) => self.guarded_by_document(update, document, guard),
+        let pinned = self
+            .version_field
+            .as_ref()
+            .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
+        match (pinned, self.policy, &self.version_field) {
+            (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
+            (None, Policy::Merge, _) => self.merged(update, document),
+            (None, Policy::CheckVersion, Some(version_field)) => {
+                self.checked_by_document(update, document, version_field)
+            }
             (None, _, _) => Ok(self.only_new(update)),
         }
     }
 
     /// Where no document matches the filter nothing is erased: it inserts, or it is n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        Verdict::OnlyNew(Operation::Update(update.clone()), self.unguarded_rejection())
+        Verdict::OnlyNew(Operation::Update(update.clone()), self.unchecked_rejection())
     }
 
-    fn unguarded_rejection(&self) -> Rejection {
-        let hint = match &self.guard {
-            Some(guard) => format!(
-                "Use updateOne with $set for the fields you change, or put the '{guard}' you read into the filter."
+    fn unchecked_rejection(&self) -> Rejection {
+        let hint = match &self.version_field {
+            Some(version_field) => format!(
+                "Use updateOne with $set for the fields you change, or put the '{version_field}' you read into the filter."
             ),
             None => "Use updateOne with $set for the fields you change.".to_owned(),
         };
@@ -197,39 +204,39 @@ impl Replacement {
 
     /// The document carries the version it was read with: that must still be the stored one. Such a document was read
     /// before, so it must not insert.
-    fn guarded_by_document<'a>(
+    fn checked_by_document<'a>(
         &self,
         update: &Update<'a>,
         document: Document<'_>,
-        guard: &Path,
+        version_field: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
-        let version = match guard.lookup(document) {
+        let version = match version_field.lookup(document) {
             Lookup::Found(version) => version,
             Lookup::Missing => NONE,
-            Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
+            Lookup::Blocked(kind) => return Err(blocked(version_field, kind)),
         };
         let stored = match next_version(version) {
-            Some(next) => edit::set(document, guard, next.as_value()),
+            Some(next) => edit::set(document, version_field, next.as_value()),
             None => document.as_bytes().to_vec(),
         };
         let upsert = update.upsert && version.kind == Kind::Null;
         let modification = Modification::Replacement(CowDocument::from_writer(stored));
-        Ok(self.conditional(Update { modification, upsert, ..update.clone() }, guard, version))
+        Ok(self.conditional(Update { modification, upsert, ..update.clone() }, version_field, version))
     }
 
     /// The update on the condition that this is the stored version.
-    fn conditional<'a>(&self, update: Update<'a>, guard: &Path, version: Value<'_>) -> Verdict<'a> {
+    fn conditional<'a>(&self, update: Update<'a>, version_field: &Path, version: Value<'_>) -> Verdict<'a> {
         let mut update = update;
-        update.conditions.push(CowDocument::build(|w| w.value(guard.as_str(), version)));
+        update.conditions.push(CowDocument::build(|w| w.value(version_field.as_str(), version)));
         Verdict::Rewrite(Rewrite {
             operation: Operation::Update(update),
-            checks_match: self.conflict == Conflict::Error,
+            checks_match: self.on_conflict == OnConflict::Error,
         })
     }
 
     /// `$set` of the document's fields, so that others survive.
     fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        let version = self.guard.as_ref().map(Path::as_str);
+        let version = self.version_field.as_ref().map(Path::as_str);
         let filter = update.filter.as_document();
         // The same `_id` again says nothing; another one is the server's error.
         let says_nothing = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
@@ -284,13 +291,13 @@ impl Replacement {
 fn checked<'a>(
     update: &Update<'a>,
     document: Document<'_>,
-    guard: &Path,
+    version_field: &Path,
     version: Value<'_>,
 ) -> Result<Verdict<'a>, Rejection> {
-    let written = match guard.lookup(document) {
+    let written = match version_field.lookup(document) {
         Lookup::Found(written) => Some(written),
         Lookup::Missing => None,
-        Lookup::Blocked(kind) => return Err(blocked(guard, kind)),
+        Lookup::Blocked(kind) => return Err(blocked(version_field, kind)),
     };
     let next = match (next_version(version), written) {
         // A number beyond those that can be counted would never change again.
@@ -302,7 +309,7 @@ fn checked<'a>(
         (None, Some(_)) => return Ok(Verdict::Forward),
         (None, None) => version.into(),
     };
-    let stored = CowDocument::from_writer(edit::set(document, guard, next.as_value()));
+    let stored = CowDocument::from_writer(edit::set(document, version_field, next.as_value()));
     let modification = Modification::Replacement(stored);
     Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
 }
@@ -324,10 +331,10 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
     }
 }
 
-fn blocked(guard: &Path, kind: Kind) -> Rejection {
+fn blocked(version_field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
-        format!("its version '{guard}' cannot be reached: a field on the way is of type {}", kind.name()),
-        format!("Send '{guard}' back as it was read."),
+        format!("its version '{version_field}' cannot be reached: a field on the way is of type {}", kind.name()),
+        format!("Send '{version_field}' back as it was read."),
     )
 }
 

@@ -29,7 +29,7 @@ pub struct Sequence {
     field: Located<Path>,
     /// `_id` of the counter document.
     pub counter: String,
-    /// The database where the counter lives; `None`: the guarded one.
+    /// The database where the counter lives; `None`: the protected one.
     pub database: Option<String>,
     /// And its collection.
     pub collection: String,
@@ -61,7 +61,7 @@ pub type Brought = SmallVec<[i64; 1]>;
 pub enum Start {
     /// With this number.
     At(i64),
-    /// Behind the largest value of the guarded field.
+    /// Behind the largest value of the protected field.
     AfterMax,
 }
 

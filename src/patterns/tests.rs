@@ -9,7 +9,7 @@ fn check(pattern: &str, said: &[&str]) {
 }
 
 /// The same of several rules for one collection.
-fn check_all(patterns: &[&str], said: &[&str]) {
+fn check_all(patterns: &[&str], said: &[&str]) -> String {
     let rule = |(at, pattern): (usize, &&str)| format!("  - {{ name: r{at}, namespace: d.c, {pattern} }}\n");
     let rules: String = patterns.iter().enumerate().map(rule).collect();
     let text = format!("version: 1\nrules:\n{rules}");
@@ -22,6 +22,7 @@ fn check_all(patterns: &[&str], said: &[&str]) {
     let pattern = patterns.join("; ");
     let fits = found.len() == said.len() && found.iter().zip(said).all(|(found, said)| found.starts_with(said));
     assert!(fits, "{pattern}: {found:#?}");
+    report.to_string()
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn rules_that_never_act_are_warned_of() {
     ] {
         check(pattern, &[said]);
     }
-    check("deny: { operations: [insert, find], when: { missing: maxTimeMS } }", &[]);
+    check("deny: { operations: [insert, find], when: { without: maxTimeMS } }", &[]);
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
             true,
         ),
         ("deny: { operations: update, when: { multi: true } }", "deny: { operations: update }", false),
-        ("deny: { operations: insert, when: { missing: a } }", "sequence: { field: n, counter: c }", false),
+        ("deny: { operations: insert, when: { without: a } }", "sequence: { field: n, counter: c }", false),
         (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),
     ] {
         let said: &[&str] = if silenced { &["R0028 `r1` has nothing to do: `r0`"] } else { &[] };
@@ -74,15 +75,15 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
 #[test]
 fn an_exception_that_guards_less_is_warned_of() {
     for (broad, narrow, setting) in [
-        ("replacement: {}", "replacement: { unguarded: merge }", Some("unguarded")),
-        ("replacement: { unguarded: guard, guard: v }", "replacement: { unguarded: merge }", Some("unguarded")),
-        ("replacement: { unguarded: merge }", "replacement: {}", None),
-        ("replacement: {}", "replacement: { unguarded: guard, guard: v }", None),
-        ("replacement: { guard: v }", "replacement: { guard: v, conflict: ignore }", Some("conflict")),
-        ("replacement: { guard: v }", "replacement: { conflict: ignore }", None),
-        ("replacement: { unguarded: merge, guard: v }", "replacement: { unguarded: merge }", Some("conflict")),
-        ("timestamps: { source: a }", "timestamps: { source: b, missing: pass }", Some("missing")),
-        ("timestamps: { source: a, missing: pass }", "timestamps: { source: b, missing: pass }", None),
+        ("replacement: {}", "replacement: { policy: merge }", Some("policy")),
+        ("replacement: { policy: check_version, version: v }", "replacement: { policy: merge }", Some("policy")),
+        ("replacement: { policy: merge }", "replacement: {}", None),
+        ("replacement: {}", "replacement: { policy: check_version, version: v }", None),
+        ("replacement: { version: v }", "replacement: { version: v, on_conflict: ignore }", Some("on_conflict")),
+        ("replacement: { version: v }", "replacement: { on_conflict: ignore }", None),
+        ("replacement: { policy: merge, version: v }", "replacement: { policy: merge }", Some("on_conflict")),
+        ("timestamps: { source: a }", "timestamps: { source: b, without_source: pass }", Some("without_source")),
+        ("timestamps: { source: a, without_source: pass }", "timestamps: { source: b, without_source: pass }", None),
         ("timestamps: { source: a }", "timestamps: { source: a, fields: [n] }", Some("fields")),
         ("timestamps: { source: a, fields: [n] }", "timestamps: { source: a, fields: [o] }", None),
         ("queue: { lease: 5m, max_attempts: 3 }", "queue: { lease: 5m }", Some("max_attempts")),
@@ -126,15 +127,15 @@ fn of_default_options_the_most_specific_rule_speaks() {
 fn good_settings_load() {
     for pattern in [
         "replacement: {}",
-        "replacement: { unguarded: guard, guard: meta.version, conflict: ignore }",
-        "replacement: { guard: version, count_updates: false }",
+        "replacement: { policy: check_version, version: meta.version, on_conflict: ignore }",
+        "replacement: { version: version, count_updates: false }",
         "timestamps: { source: at }",
-        "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, missing: pass }",
+        "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, without_source: pass }",
         "timestamps: { source: $clock, fields: all, store: stamps, hide: true }",
         "sequence: { field: no, counter: no, start: after_max, block: 100, collection: other.counters }",
         "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
         "bounds: { field: a.n, min: 0.5 }",
-        "bounds: { field: n, max: 5, unguarded: reject, on_no_room: error }",
+        "bounds: { field: n, max: 5, policy: reject, on_no_room: error }",
         "together: [a, b.c]",
         "queue: { lease: 90s }",
         "bucket: { array: m, count: n, limit: 100 }",
@@ -149,12 +150,45 @@ fn good_settings_load() {
 }
 
 #[test]
+fn keys_of_the_first_draft_are_told_by_their_new_names() {
+    for (pattern, said, new) in [
+        ("unguardable: allow, reads: {}", &["R0009 `unguardable` has a new name"][..], &["unsupported"][..]),
+        ("replacement: { unguarded: merge }", &["R0009 `unguarded` has a new name"], &["policy"]),
+        (
+            "replacement: { policy: guard, guard: v, conflict: error }",
+            &["R0012 `guard` has a new name", "R0009 `guard` has a new name", "R0009 `conflict` has a new name"],
+            &["check_version", "version", "on_conflict"],
+        ),
+        ("bounds: { field: n, min: 0, policy: guard }", &["R0012 `guard` has a new name"], &["add_condition"]),
+        ("timestamps: { source: at, missing: clock }", &["R0009 `missing` has a new name"], &["without_source"]),
+        (
+            "deny: { operations: find, when: { missing: hint } }",
+            &["R0010 `when` needs a condition", "R0009 `missing` has a new name"],
+            &["without"],
+        ),
+        (
+            "queue: { lease: 5m, locked: l, since: s, attempts: t }",
+            &["R0009 `locked` has a new name", "R0009 `since` has a new name", "R0009 `attempts` has a new name"],
+            &["fields: { locked: … }", "fields: { locked_at: … }", "fields: { attempts: … }"],
+        ),
+    ] {
+        let mut rendered = check_all(&[pattern], said);
+        for new in new {
+            let at = rendered.find(&format!("write `{new}`")).unwrap_or_else(|| panic!("{new}: {rendered}"));
+            rendered.replace_range(..at, "");
+        }
+    }
+    // Elsewhere they are keys as any other.
+    check("together: { missing: clock }", &["R0011 "]);
+}
+
+#[test]
 fn settings_that_make_no_sense_are_named() {
-    check("replacement: { unguarded: guard }", &["R0025 `unguarded: guard` needs `guard`"]);
-    check("replacement: { count_updates: false }", &["R0025 `count_updates` needs `guard`"]);
-    check("replacement: { guard: v, count_updates: 1 }", &["R0011 "]);
-    check("replacement: { guard: a..b }", &["R0013 `a..b` is no field path"]);
-    check("replacement: { guard: a.0 }", &["R0013 `a.0` is no field path"]);
+    check("replacement: { policy: check_version }", &["R0025 `policy: check_version` needs `version`"]);
+    check("replacement: { count_updates: false }", &["R0025 `count_updates` needs `version`"]);
+    check("replacement: { version: v, count_updates: 1 }", &["R0011 "]);
+    check("replacement: { version: a..b }", &["R0013 `a..b` is no field path"]);
+    check("replacement: { version: a.0 }", &["R0013 `a.0` is no field path"]);
     check("timestamps: {}", &["R0010 `source` is missing"]);
     check("timestamps: { source: $comments.at }", &["R0013 `$comments.at` is no"]);
     check("timestamps: { source: at, fields: [a.b, a] }", &["R0025 `a` overlaps `a.b`"]);
@@ -170,7 +204,10 @@ fn settings_that_make_no_sense_are_named() {
     check("together: [a]", &["R0013 `together` takes a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a length of time"]);
-    check("queue: { lease: 5m, since: locked }", &["R0025 `locked`, `since` and `attempts` must be three fields"]);
+    check(
+        "queue: { fields: { locked_at: locked }, lease: 5m }",
+        &["R0025 `locked`, `locked_at` and `attempts` must be three fields"],
+    );
     check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
     check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
     check(

@@ -1,7 +1,7 @@
 //! `timestamps`: the last writer by the source's own time wins, whatever order the writes arrive in.
 //!
 //! A device sends its state; a queue redelivers, a retry overtakes, and an old reading lands on a newer one.
-//! Every guarded field is a last-writer-wins register: its stamp lives under `store`, and an update becomes a
+//! Every protected field is a last-writer-wins register: its stamp lives under `store`, and an update becomes a
 //! pipeline that sets field and stamp only where the stamp is not newer.
 //!
 //! before: `updateOne({_id: 1}, {$set: {temp: 20, published_at: T}})`
@@ -33,13 +33,13 @@ use operators::InOperators;
 use pins::without_time;
 use pipeline::{Stage, Stamp};
 pub use settings::Timestamps;
-use settings::{Fields, Missing, Per, Source, Time};
+use settings::{Fields, Per, Source, Time, WithoutSource};
 use writes::{Change, Put, Write, WriteList, Writes};
 
-/// How a touched path relates to the guarded ones.
+/// How a touched path relates to the protected ones.
 enum Reach {
     /// It is a register.
-    Guarded,
+    Protected,
     /// It touches none.
     Free,
     /// It is the stamps' own field, or inside it.
@@ -54,7 +54,7 @@ struct Touched<'u> {
     operator: &'u [u8],
     path: &'u [u8],
     value: Value<'u>,
-    guarded: bool,
+    protected: bool,
 }
 
 /// What the operators of an update touch.
@@ -69,8 +69,8 @@ struct Touches<'u> {
 /// What the operators of an update do, path by path.
 struct Changes<'u> {
     writes: WriteList<'u>,
-    /// The guarded paths among them, in the client's order.
-    guarded: Vec<Stamp<'u>>,
+    /// The protected paths among them, in the client's order.
+    protected: Vec<Stamp<'u>>,
     /// Why a pipeline cannot do the same.
     obstacle: Option<Rejection>,
 }
@@ -93,9 +93,9 @@ impl Judge for Timestamps {
     }
 
     fn laxities(&self) -> Vec<Laxity> {
-        let passes = Laxity { what: "lets writes without a source time pass", setting: "missing" };
+        let passes = Laxity { what: "lets writes without a source time pass", setting: "without_source" };
         let some = Laxity { what: "guards some of the fields only", setting: "fields" };
-        let passing = (self.missing == Missing::Pass).then_some(passes);
+        let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
         passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
     }
 
@@ -114,7 +114,7 @@ impl Judge for Timestamps {
             },
         };
         match judged {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unguardable("it has a collation"),
+            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }
@@ -184,7 +184,7 @@ impl Timestamps {
         edit::append(kept.as_document(), |w| w.value(&self.store, self.stamp_type.value(&time)))
     }
 
-    /// `document` with a stamp for each guarded field: the one in `brought`, or else the source time. `None` if it gets
+    /// `document` with a stamp for each protected field: the one in `brought`, or else the source time. `None` if it gets
     /// none and brings none.
     fn stamped_by_field(
         &self,
@@ -198,10 +198,10 @@ impl Timestamps {
             Some(value) => self.brought_by_field(value, context)?,
             None => Vec::new(),
         };
-        let fields = self.guarded_fields(kept)?;
+        let fields = self.protected_fields(kept)?;
         let unstamped = |path: &&str| !stamps.iter().any(|stamp| stamp.path == *path);
         let unstamped: Vec<&str> = fields.into_iter().filter(unstamped).collect();
-        // A document without guarded fields too says when it was written.
+        // A document without protected fields too says when it was written.
         if !unstamped.is_empty() || brought.is_none() {
             let time = self.source_time(context, None, |path| path.lookup(document))?;
             if time.is_none() && brought.is_none() {
@@ -217,8 +217,8 @@ impl Timestamps {
         Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))
     }
 
-    /// The paths of the guarded fields that `document` holds.
-    fn guarded_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
+    /// The paths of the protected fields that `document` holds.
+    fn protected_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
         match &self.fields {
             Fields::All => {
                 document.elements().filter(|field| field.key != b"_id").map(|field| field_name(field.key)).collect()
@@ -231,7 +231,7 @@ impl Timestamps {
     }
 
     /// The stamps that an inserted document brings along; also those of fields that it does not hold, which were removed
-    /// at that time. Stamps of what is no guarded field are not kept.
+    /// at that time. Stamps of what is no protected field are not kept.
     fn brought_by_field<'d>(&'d self, brought: Value<'d>, context: &Context<'_>) -> Result<Vec<Stamp<'d>>, Rejection> {
         let Some(stamps) = brought.as_document() else {
             return Err(Rejection::new(
@@ -281,14 +281,14 @@ impl Timestamps {
             Fields::All if self.per == Per::Field && dot.is_some() => {
                 Reach::Across(String::from_utf8_lossy(root).into_owned())
             }
-            Fields::All => Reach::Guarded,
+            Fields::All => Reach::Protected,
             Fields::Listed(_) => {
                 let reached = self.registers().map(|register| (register, touch(register, path)));
                 match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
                     None => Reach::Free,
-                    Some((_, Touch::Exact)) => Reach::Guarded,
-                    // One stamp for the whole document: parts of a field are as well guarded as the field.
-                    Some(_) if self.per == Per::Document => Reach::Guarded,
+                    Some((_, Touch::Exact)) => Reach::Protected,
+                    // One stamp for the whole document: parts of a field are as well protected as the field.
+                    Some(_) if self.per == Per::Document => Reach::Protected,
                     Some((register, _)) => Reach::Across(register.as_str().to_owned()),
                 }
             }
@@ -302,19 +302,19 @@ impl Timestamps {
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
         let touches = self.touches(update, operators, context)?;
-        let guarded = touches.paths.iter().filter(|touched| touched.guarded);
-        self.check_stamps(&touches.stamps, guarded.clone().map(|touched| touched.path))?;
+        let protected = touches.paths.iter().filter(|touched| touched.protected);
+        self.check_stamps(&touches.stamps, protected.clone().map(|touched| touched.path))?;
         let (mut guards, mut all_brought) = (false, true);
-        for touched in guarded.clone() {
+        for touched in protected.clone() {
             guards = true;
             all_brought &= self.brought_for(&touches.stamps, touched.path).is_some();
         }
-        let mut pinned = self.pinned(update, |path| guarded.clone().any(|touched| touched.path == path))?;
-        // What writes guarded fields by $setOnInsert only leaves those of stored documents alone.
+        let mut pinned = self.pinned(update, |path| protected.clone().any(|touched| touched.path == path))?;
+        // What writes protected fields by $setOnInsert only leaves those of stored documents alone.
         let by_operators = guards;
-        if touches.stamps.is_empty() && guarded.clone().all(|touched| touched.operator == b"$setOnInsert") {
+        if touches.stamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
             guards = false;
-            for touched in guarded.clone() {
+            for touched in protected.clone() {
                 pinned.paths.push(utf8(touched.path)?.to_owned());
             }
         }
@@ -357,18 +357,18 @@ impl Timestamps {
         if !on_insert.is_empty() && pinned.id {
             changes.obstacle.get_or_insert_with(|| {
                 Rejection::new(
-                    "as an upsert it could insert guarded fields of its filter, and it may touch many documents",
+                    "as an upsert it could insert protected fields of its filter, and it may touch many documents",
                     "Use updateOne.",
                 )
             });
         }
         if let Some(obstacle) = changes.obstacle {
             return Ok(match update.multi {
-                true => Verdict::Unguardable(obstacle),
-                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.guarded, &on_insert))),
+                true => Verdict::Unsupported(obstacle),
+                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.protected, &on_insert))),
             });
         }
-        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.guarded, &on_insert);
+        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
@@ -393,9 +393,9 @@ impl Timestamps {
                 touches.idle.push(path);
                 continue;
             }
-            let guarded = match self.reach(path) {
+            let protected = match self.reach(path) {
                 Reach::Free => false,
-                Reach::Guarded => true,
+                Reach::Protected => true,
                 Reach::Store if operator == b"$unset" => {
                     resets = true;
                     continue;
@@ -406,18 +406,18 @@ impl Timestamps {
                 }
                 Reach::Across(register) => return Err(self.across(path, &register)),
             };
-            touches.paths.push(Touched { operator, path, value, guarded });
+            touches.paths.push(Touched { operator, path, value, protected });
         }
-        if resets && (!touches.stamps.is_empty() || touches.paths.iter().any(|touched| touched.guarded)) {
+        if resets && (!touches.stamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
             return Err(Rejection::new(
-                format!("it unsets stamps in '{}' and writes guarded fields at once", self.store),
+                format!("it unsets stamps in '{}' and writes protected fields at once", self.store),
                 "Unset the stamps in a statement of its own.",
             ));
         }
         Ok(touches)
     }
 
-    /// What the operators do to each path, guarded fields without a time of their own at `time`; a verdict where one of
+    /// What the operators do to each path, protected fields without a time of their own at `time`; a verdict where one of
     /// them cannot be told as such.
     fn changes<'u, 'a>(
         &self,
@@ -427,14 +427,14 @@ impl Timestamps {
     ) -> Result<Result<Changes<'u>, Verdict<'a>>, Rejection> {
         let count = touches.paths.len();
         let mut changes =
-            Changes { writes: Vec::with_capacity(count), guarded: Vec::with_capacity(count), obstacle: None };
+            Changes { writes: Vec::with_capacity(count), protected: Vec::with_capacity(count), obstacle: None };
         if update.array_filters {
             changes.obstacle = Some(Rejection::new(
-                "it writes guarded fields of many documents, and has arrayFilters",
-                "Write the guarded fields in a statement of its own.",
+                "it writes protected fields of many documents, and has arrayFilters",
+                "Write the protected fields in a statement of its own.",
             ));
         }
-        for Touched { operator, path, value, guarded } in touches.paths.iter().copied() {
+        for Touched { operator, path, value, protected } in touches.paths.iter().copied() {
             let text = match updatable(path) {
                 Ok(text) => text,
                 Err(obstacle) => {
@@ -442,16 +442,16 @@ impl Timestamps {
                     utf8(path)?
                 }
             };
-            let time = if guarded { self.brought_for(&touches.stamps, path).or(time) } else { None };
+            let time = if protected { self.brought_for(&touches.stamps, path).or(time) } else { None };
             let put = |put| match time {
-                Some(time) => Change::GuardedPut(put, time),
+                Some(time) => Change::ProtectedPut(put, time),
                 None => Change::Put(put),
             };
             let change = match operator {
                 b"$set" => put(Put::Value(value)),
                 b"$unset" => put(Put::Nothing),
                 b"$currentDate" if sets_a_date(value) => put(Put::Now),
-                _ if guarded => return Ok(Err(not_a_register_write(operator, path))),
+                _ if protected => return Ok(Err(not_a_register_write(operator, path))),
                 b"$inc" => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
                     _ => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
@@ -462,7 +462,7 @@ impl Timestamps {
                 }
             };
             if let Some(time) = time {
-                changes.guarded.push(Stamp { path: text, time });
+                changes.protected.push(Stamp { path: text, time });
             }
             changes.writes.push(Write { path: text, change });
         }
@@ -480,10 +480,10 @@ impl Timestamps {
             return Ok(Verdict::Forward);
         }
         if self.per == Per::Field {
-            return Ok(Verdict::unguardable(
+            return Ok(Verdict::unsupported(
                 "it replaces the whole document, and stamps are kept per field",
                 "Use updateOne with $set. (For the DBA: `per: document` guards replacements, and a `replacement` \
-                 rule with `unguarded: merge` turns them into $set.)",
+                 rule with `policy: merge` turns them into $set.)",
             ));
         }
         if let Some(field) = document.elements().find(|field| field.key.starts_with(b"$")) {
@@ -515,14 +515,14 @@ impl Timestamps {
             ),
             Fields::Listed(_) => format!("Write '{register}' as a whole, and by its own path."),
         };
-        Rejection::new(format!("'{path}' overlaps the guarded field '{register}', which has one stamp"), hint)
+        Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one stamp"), hint)
     }
 }
 
 fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
-    Verdict::unguardable(
-        format!("{operator} on the guarded field '{path}' depends on the order of writes"),
+    Verdict::unsupported(
+        format!("{operator} on the protected field '{path}' depends on the order of writes"),
         "Use $set with the value the source has.",
     )
 }
@@ -530,7 +530,7 @@ fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
 fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
     Rejection::new(
-        format!("{operator} on '{path}' cannot be combined with writes to guarded fields of many documents"),
+        format!("{operator} on '{path}' cannot be combined with writes to protected fields of many documents"),
         "Send it as a statement of its own, or update one document.",
     )
 }
@@ -564,7 +564,7 @@ impl Touches<'_> {
 fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
     // What only inserts has its time there, too.
     let only_inserts =
-        touches.iter().filter(|touched| touched.guarded).all(|touched| touched.operator == b"$setOnInsert");
+        touches.iter().filter(|touched| touched.protected).all(|touched| touched.operator == b"$setOnInsert");
     let sets = |operator: &[u8]| operator == b"$set" || only_inserts && operator == b"$setOnInsert";
     for field in touches.iter().filter(|touched| sets(touched.operator)) {
         let Some(below) = path.as_str().as_bytes().strip_prefix(field.path) else { continue };
@@ -585,8 +585,8 @@ fn sets_a_date(value: Value<'_>) -> bool {
     value.as_bool().is_some() || of_type == Some("date")
 }
 
-fn unguardable<'a>(reason: &str) -> Verdict<'a> {
-    Verdict::unguardable(reason, "Write the guarded fields by plain paths with $set, in a statement of their own.")
+fn unsupported<'a>(reason: &str) -> Verdict<'a> {
+    Verdict::unsupported(reason, "Write the protected fields by plain paths with $set, in a statement of their own.")
 }
 
 /// Parts of a path that a stage can write: each nests six levels there, and servers read 200 (`BSONDepth`).
@@ -603,14 +603,14 @@ fn updatable(path: &[u8]) -> Result<&str, Rejection> {
     if parts > MAX_PARTS {
         return Err(Rejection::new(
             format!("a path in it has more than {MAX_PARTS} parts"),
-            "Write the object around it, or write this path in a statement without guarded fields.",
+            "Write the object around it, or write this path in a statement without protected fields.",
         ));
     }
     let text = std::str::from_utf8(path).ok().filter(|_| plain);
     text.ok_or_else(|| {
         Rejection::new(
             format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
-            "Write the whole array or object, or write this path in a statement without guarded fields.",
+            "Write the whole array or object, or write this path in a statement without protected fields.",
         )
     })
 }

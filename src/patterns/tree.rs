@@ -96,7 +96,7 @@ impl Judge for Tree {
             }
         };
         match judged {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unguardable(
+            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
                 "it has a collation, by which it may pick another node than the one that was looked at",
                 "Leave the collation out.",
             ),

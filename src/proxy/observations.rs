@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
         assert_eq!(live.counts.verdicts.get("shadow-reject"), Some(&2));
 
-        let third = rules(&rule("r", "replacement: { unguarded: merge }"));
+        let third = rules(&rule("r", "replacement: { policy: merge }"));
         replace(&observations, &third, "one");
         let report = observations.report(&third);
         let counted: Vec<_> = report

@@ -12,6 +12,7 @@ use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
 use super::reader::MapReader;
+use super::renamed;
 use super::source::Span;
 use crate::suggest;
 
@@ -153,6 +154,11 @@ impl<'a> ReadContext<'a> {
             return Some(*value);
         }
         let known = || words.iter().map(|(word, _)| *word);
+        if let Some(new) = renamed::word(&text.value, known()) {
+            let message = format!("`{}` has a new name", text.value);
+            self.push(Diagnostic::error(Code::UnknownWord, text.span, message).note(format!("write `{new}`")));
+            return None;
+        }
         let message = format!("{what} cannot be `{}`", text.value);
         let mut mistake = Diagnostic::error(Code::UnknownWord, text.span, message);
         if let Some(word) = suggest::nearest(&text.value, known()) {

@@ -13,7 +13,7 @@ use super::glob::Glob;
 use super::namespace::NamespacePattern;
 use super::node::{Key, Node, Value};
 use super::reader::{MapReader, unknown_key};
-use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unguardable, UserGlob};
+use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unsupported, UserGlob};
 use super::source::{FileId, Sources, Span};
 use super::{trial, yaml};
 use crate::suggest;
@@ -99,7 +99,7 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
     let mode =
         rule.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("disabled", Mode::Disabled)]);
     let except = read_except(&mut rule);
-    let unguardable = rule.choice("unguardable", &[("reject", Unguardable::Reject), ("allow", Unguardable::Allow)]);
+    let unsupported = rule.choice("unsupported", &[("reject", Unsupported::Reject), ("allow", Unsupported::Allow)]);
     let database = namespaces.as_deref().and_then(trial::database);
     let tests = trial::read_all(&mut rule, database, sources);
     let pattern = find_pattern::<P>(rule);
@@ -118,7 +118,7 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
         namespaces: namespaces?,
         mode: mode.map_or_else(Mode::default, |mode| mode.value),
         except,
-        unguardable: unguardable.map_or_else(Unguardable::default, |word| word.value),
+        unsupported: unsupported.map_or_else(Unsupported::default, |word| word.value),
         pattern: pattern?,
         tests,
     })

@@ -20,6 +20,7 @@ mod namespace;
 mod node;
 mod oversight;
 mod reader;
+mod renamed;
 mod render;
 mod rule;
 mod set;
@@ -43,7 +44,7 @@ pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};
 pub use reader::{MapReader, parse_duration};
 pub use rule::{
-    AppGlob, Claim, Except, Expectation, Laxity, Mode, Pattern, Rule, RuleId, RuleTest, Unguardable, UserGlob,
+    AppGlob, Claim, Except, Expectation, Laxity, Mode, Pattern, Rule, RuleId, RuleTest, Unsupported, UserGlob,
 };
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use settings::read_settings;

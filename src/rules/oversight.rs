@@ -11,7 +11,7 @@ use super::conflict::{Budget, Earlier};
 use super::context::Located;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
-use super::rule::{Except, Laxity, Mode, Pattern, Rule, Unguardable, UserGlob};
+use super::rule::{Except, Laxity, Mode, Pattern, Rule, Unsupported, UserGlob};
 
 /// Reports them. `rules` contradict each other in nothing.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
@@ -74,7 +74,7 @@ fn comes_before<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
 }
 
 fn leaves_nothing<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
-    let roads = one.unguardable == Unguardable::Reject || other.unguardable == Unguardable::Allow;
+    let roads = one.unsupported == Unsupported::Reject || other.unsupported == Unsupported::Allow;
     roads && one.pattern.silences(&other.pattern)
 }
 
@@ -133,8 +133,8 @@ fn weaker_of<P: Pattern>(group: &[Speaker<'_, P>], budget: &Budget) -> Vec<Diagn
 }
 
 fn laxities<P: Pattern>(rule: &Rule<P>) -> Vec<Laxity> {
-    let unseen = Laxity { what: "lets writes pass that it cannot analyse", setting: "unguardable" };
-    let unseen = (rule.unguardable == Unguardable::Allow).then_some(unseen);
+    let unseen = Laxity { what: "lets writes pass that it cannot analyse", setting: "unsupported" };
+    let unseen = (rule.unsupported == Unsupported::Allow).then_some(unseen);
     unseen.into_iter().chain(rule.pattern.laxities()).collect()
 }
 

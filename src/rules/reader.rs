@@ -6,9 +6,9 @@
 //! ```ignore
 //! let mut settings = context.map(node)?;
 //! let field = settings.required_text("field");
-//! let unguarded = settings.choice("unguarded", &[("guard", Unguarded::Guard), ("reject", Unguarded::Reject)]);
+//! let policy = settings.choice("policy", &[("add_condition", Policy::AddCondition), ("reject", Policy::Reject)]);
 //! settings.finish();
-//! Some(Bounds { field: field?.value, unguarded: unguarded.map_or(Unguarded::Guard, |word| word.value) })
+//! Some(Bounds { field: field?.value, policy: policy.map_or(Policy::AddCondition, |word| word.value) })
 //! ```
 //!
 //! A value of the wrong type is reported where it is and read as `None`, like an absent one; that
@@ -21,6 +21,7 @@ use super::code::Code;
 use super::context::{Located, Number, ReadContext, wrong_type};
 use super::diagnostic::Diagnostic;
 use super::node::{Key, Node, Value};
+use super::renamed;
 use super::source::Span;
 use crate::suggest;
 
@@ -231,6 +232,10 @@ fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Itera
 
 /// The mistake of a key that is not one of `allowed`.
 pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
+    if let Some(new) = renamed::key(&key.text, allowed) {
+        let message = format!("`{}` has a new name", key.text);
+        return Diagnostic::error(Code::UnknownKey, key.span, message).note(format!("write `{new}`"));
+    }
     let message = format!("unknown key `{}`", key.text);
     let mut mistake = Diagnostic::error(Code::UnknownKey, key.span, message);
     if let Some(word) = suggest::nearest(&key.text, allowed.iter().copied()) {

@@ -110,7 +110,7 @@ pub struct Rule<P> {
     /// Who is left alone.
     pub except: Except,
     /// What happens to writes it cannot analyse.
-    pub unguardable: Unguardable,
+    pub unsupported: Unsupported,
     /// What it does.
     pub pattern: P,
     /// Its own tests.
@@ -145,7 +145,7 @@ impl Mode {
 
 /// What happens to a write that a rule cannot analyse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Unguardable {
+pub enum Unsupported {
     /// It is rejected with a reason.
     #[default]
     Reject,

@@ -9,12 +9,12 @@ use super::rule::{Claim, Laxity, Pattern};
 #[derive(Debug)]
 pub(super) enum StubPattern {
     Together(Vec<Located<String>>),
-    Replacement(Unguarded),
+    Replacement(Policy),
     Everything,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Unguarded {
+pub(super) enum Policy {
     Reject,
     Merge,
 }
@@ -27,11 +27,11 @@ impl Pattern for StubPattern {
             "together" => Some(Self::Together(context.texts(settings, "`together`")?)),
             "replacement" => {
                 let mut settings = context.map(settings)?;
-                let words = [("reject", Unguarded::Reject), ("merge", Unguarded::Merge)];
-                let unguarded = settings.choice("unguarded", &words);
-                settings.text("guard");
+                let words = [("reject", Policy::Reject), ("merge", Policy::Merge)];
+                let policy = settings.choice("policy", &words);
+                settings.text("version");
                 settings.finish();
-                Some(Self::Replacement(unguarded.map_or(Unguarded::Reject, |word| word.value)))
+                Some(Self::Replacement(policy.map_or(Policy::Reject, |word| word.value)))
             }
             _ => {
                 let mut settings = context.map(settings)?;
@@ -78,7 +78,7 @@ impl Pattern for StubPattern {
 
     fn laxities(&self) -> Vec<Laxity> {
         match self {
-            Self::Replacement(Unguarded::Merge) => vec![Laxity { what: "merges", setting: "unguarded" }],
+            Self::Replacement(Policy::Merge) => vec![Laxity { what: "merges", setting: "policy" }],
             _ => Vec::new(),
         }
     }

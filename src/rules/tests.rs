@@ -88,8 +88,8 @@ rules:
     namespace: [shop.orders, "*.invoices", "arch*.*"]
     mode: enforce
     except: { apps: [migrator-*], users: [admin.root] }
-    unguardable: reject
-    replacement: { unguarded: reject }
+    unsupported: reject
+    replacement: { policy: reject }
     tests:
       - given: 'db.orders.replaceOne({_id: 1}, {status: "paid"})'
         expect: rejected

@@ -55,7 +55,7 @@ fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>
     if let Some(near) = suggest::nearest(&written, names.iter().map(String::as_str)) {
         warning = warning.note(format!("did you mean `{near}`?"));
     }
-    Some(warning.help("if it is yet to be created, nothing is wrong: it is guarded from its first document on"))
+    Some(warning.help("if it is yet to be created, nothing is wrong: it is protected from its first document on"))
 }
 
 fn matching<'p>(pattern: &'p NamespacePattern, present: &'p BTreeSet<Name>) -> impl Iterator<Item = &'p Name> {

@@ -154,7 +154,7 @@ impl Server {
         patiently(async {
             let first = match &lease.start {
                 Start::At(first) => *first,
-                // The guarded collection is only searched for a counter that is not there yet.
+                // The protected collection is only searched for a counter that is not there yet.
                 Start::After(maximum) => match self.change(lease, by, None).await? {
                     Some(last) => return Ok(last),
                     None => {

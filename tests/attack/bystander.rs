@@ -59,7 +59,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Pings, reads and guarded writes in turn.
+/// Pings, reads and protected writes in turn.
 async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &AtomicBool) {
     let client = mongodb::Client::with_uri_str(uri).await.unwrap();
     let orders = client.database("bystander").collection::<Document>("orders");

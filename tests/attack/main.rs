@@ -39,7 +39,7 @@ fn rules() -> String {
     let why = "Orders are changed by forty services at once. ".repeat(40);
     let mut rules = format!(
         "version: 1\nrules:\n  - name: no-blind-replace\n    namespace: \"*.orders\"\n    why: \"{why}\"\n    \
-         replacement: {{ unguarded: reject, guard: version }}\n"
+         replacement: {{ policy: reject, version: version }}\n"
     );
     for number in 0..20 {
         rules += &format!(

@@ -6,7 +6,7 @@ use bson::{Bson, DateTime, Document, doc};
 use super::support::frame::{MORE_TO_COME, Message};
 use super::support::scripted::{Peer, reply_to};
 
-/// A document with this version is the only one that guarded filters find.
+/// A document with this version is the only one that protected filters find.
 pub(super) const STORED_VERSION: i32 = 1;
 
 /// An 8.0 server of one answer to each op: an insert inserts, an update matches, unless its filter asks for

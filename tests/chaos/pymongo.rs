@@ -11,12 +11,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::journal::Journal;
-use crate::support::process::{Guarded, repository};
+use crate::support::process::{Protected, repository};
 
 /// pymongo at work, until it is ended.
 pub(crate) struct Pymongo {
     pub(crate) journal: Journal,
-    process: Guarded,
+    process: Protected,
     /// It works as long as this is open.
     input: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl Pymongo {
             .args([uri, &pause.as_secs_f64().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut process = Guarded::spawn(&mut command, folder.path());
+        let mut process = Protected::spawn(&mut command, folder.path());
         let output = process.child().stdout.take().unwrap();
         let input = process.child().stdin.take();
         let (journal, addresses) = (Journal::of("pymongo"), Arc::new(Mutex::new(BTreeSet::new())));

@@ -30,7 +30,7 @@ rules:
   - {{ name: orders, namespace: chaos.orders, sequence: {{ field: no, counter: orders, block: {block} }} }}
   - {{ name: transfers, namespace: chaos.transfers, sequence: {{ field: no, counter: transfers }} }}
   - {{ name: stock, namespace: chaos.stock, bounds: {{ field: available, min: 0, max: 10 }} }}
-  - {{ name: articles, namespace: chaos.articles, replacement: {{ unguarded: guard, guard: version }} }}
+  - {{ name: articles, namespace: chaos.articles, replacement: {{ policy: check_version, version: version }} }}
   - {{ name: prices, namespace: chaos.prices, timestamps: {{ source: at, type: long, fields: [price] }} }}
   - {{ name: nodes, namespace: chaos.nodes, tree: {{ path: path, parent: parent }} }}
 "#

@@ -41,7 +41,7 @@ async function ruleOpens(page) {
   await page.keyboard.press("Enter");
   assert.equal(await button.getAttribute("aria-expanded"), "true");
   const told = page.locator(`#${await button.getAttribute("aria-controls")}`);
-  const texts = ["Who saves whole orders", "replacement: { unguarded: reject }", "checkout", "warehouse", "reject × 2"];
+  const texts = ["Who saves whole orders", "replacement: { policy: reject }", "checkout", "warehouse", "reject × 2"];
   for (const text of texts) await shows(told, text);
   // What belongs to the next rule is not shown.
   assert.equal(await told.getByText("The next rule").count(), 0);

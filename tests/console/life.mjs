@@ -32,7 +32,7 @@ async function membersConnections(page, { uri }) {
 
 async function badReload(page, { rules }) {
   const good = readFileSync(rules, "utf8");
-  replace(rules, good.replace("unguarded: reject", "unguarded: rejekt"));
+  replace(rules, good.replace("policy: reject", "policy: rejekt"));
   const notice = page.locator("#notices .notice");
   // In full, and as `docward check` prints it.
   for (const text of ["refused", "stay in force", "rules.yaml:", "did you mean `reject`?"]) await shows(notice, text);

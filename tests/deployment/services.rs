@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use super::support::process::{Guarded, PATIENCE, SOON, poll, uninterrupted};
+use super::support::process::{PATIENCE, Protected, SOON, poll, uninterrupted};
 use super::support::proxy::Docward;
 use super::{assert_is_command, drain_seconds, key, read, repository};
 
@@ -58,7 +58,7 @@ fn logged(arguments: &[&str], journal: bool, enough: &str) -> String {
     if journal {
         command.env("JOURNAL_STREAM", format!("{}:{}", of.dev(), of.ino()));
     }
-    let _docward = Guarded::spawn(&mut command, folder.path());
+    let _docward = Protected::spawn(&mut command, folder.path());
     poll(SOON, || std::fs::read_to_string(&path).ok().filter(|text| text.contains(enough))).unwrap()
 }
 

@@ -8,7 +8,7 @@ use super::rules::Rule;
 const REJECTIONS: &[(&str, &str)] = &[
     // Pipelines that compute, or replace, are not analysed by any pattern.
     ("*", "aggregation pipeline"),
-    // `unguarded: reject` wants the condition from the client, whatever is stored.
+    // `policy: reject` wants the condition from the client, whatever is stored.
     ("bounds", "without the condition that keeps it in range"),
     // Limits: operators whose result depends on what is stored, parts of the field and fields around it.
     ("bounds", "cannot be bounded"),
@@ -39,7 +39,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // A claim is of one job.
     ("queue", "several jobs at once"),
     ("queue", "claimed already"),
-    // Limits: what takes items away, or pushes to several buckets, is unguardable.
+    // Limits: what takes items away, or pushes to several buckets, is unsupported.
     ("bucket", "could leave array and count apart"),
     ("bucket", "without adding anything"),
     ("bucket", "several buckets"),
@@ -53,9 +53,9 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("replacement", "back, or removes it"),
     // Limits: registers are written whole, by $set, with a time of the rule's type.
     ("timestamps", "depends on the order of writes"),
-    ("timestamps", "overlaps the guarded field"),
+    ("timestamps", "overlaps the protected field"),
     ("timestamps", "stamps are kept per field"),
-    ("timestamps", "cannot be combined with writes to guarded fields"),
+    ("timestamps", "cannot be combined with writes to protected fields"),
     ("timestamps", "without its source time"),
     ("timestamps", "its source time"),
     ("timestamps", "positional or numeric part"),
@@ -63,7 +63,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("timestamps", "where the stamps are kept"),
     ("timestamps", "begins with $"),
     ("timestamps", "it has a collation"),
-    ("timestamps", "writes guarded fields at once"),
+    ("timestamps", "writes protected fields at once"),
     ("timestamps", "and it may touch many documents"),
     ("timestamps", "would erase the stamps of other fields"),
     // The number has no place.

@@ -150,7 +150,7 @@ fn sequences() -> Vec<Entry> {
         },
         Entry {
             name: "sequence: a replacing upsert under a version",
-            rules: &["replacement: { unguarded: guard, guard: version }", SEQUENCE_UPSERT],
+            rules: &["replacement: { policy: check_version, version: version }", SEQUENCE_UPSERT],
             stored: vec![doc! { "_id": 1, "no": 5, "version": 1 }],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "x": 1, "version": 1 })],
             must: "the number is still 5",
@@ -282,10 +282,10 @@ fn has_time(seen: &Seen) -> bool {
     matches!(seen.one().get("note"), Some(Bson::Timestamp(stored)) if stored.time > 0)
 }
 
-const REJECT: &str = "replacement: { unguarded: reject }";
-const MERGE: &str = "replacement: { unguarded: merge }";
-const CHECK: &str = "replacement: { unguarded: guard, guard: version }";
-const IGNORE: &str = "replacement: { unguarded: guard, guard: version, conflict: ignore }";
+const REJECT: &str = "replacement: { policy: reject }";
+const MERGE: &str = "replacement: { policy: merge }";
+const CHECK: &str = "replacement: { policy: check_version, version: version }";
+const IGNORE: &str = "replacement: { policy: check_version, version: version, on_conflict: ignore }";
 
 fn replacements() -> Vec<Entry> {
     vec![
@@ -425,7 +425,7 @@ fn versions() -> Vec<Entry> {
         },
         Entry {
             name: "versions: an update by operators where there is no room for the version",
-            rules: &["replacement: { unguarded: guard, guard: a.version }"],
+            rules: &["replacement: { policy: check_version, version: a.version }"],
             stored: vec![doc! { "_id": 1, "a": [] }],
             steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "x": 1 } })],
             must: "it is done",
@@ -487,7 +487,7 @@ fn versions() -> Vec<Entry> {
         },
         Entry {
             name: "versions: an upsert sets the document around the version on insert",
-            rules: &["replacement: { unguarded: guard, guard: a.n }"],
+            rules: &["replacement: { policy: check_version, version: a.n }"],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "x": 1 }, "$setOnInsert": { "a": { "m": 1 } } })],
             must: "it is inserted, with the version beside what is in the document",
@@ -497,7 +497,7 @@ fn versions() -> Vec<Entry> {
         },
         Entry {
             name: "versions: an upsert sets something else than a document around the version on insert",
-            rules: &["replacement: { unguarded: guard, guard: a.n }"],
+            rules: &["replacement: { policy: check_version, version: a.n }"],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "x": 1 }, "$setOnInsert": { "a": 5 } })],
             must: "it is rejected, and not inserted without it",
@@ -522,8 +522,9 @@ fn versions() -> Vec<Entry> {
     ]
 }
 
-const QUEUE: &str = "queue: { locked: locked, since: tlocked, attempts: try, lease: 5m }";
-const QUEUE_LIMITED: &str = "queue: { locked: locked, since: tlocked, attempts: try, lease: 5m, max_attempts: 3 }";
+const QUEUE: &str = "queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m }";
+const QUEUE_LIMITED: &str =
+    "queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 5m, max_attempts: 3 }";
 
 fn free_job() -> Document {
     doc! { "_id": 1, "locked": false, "tlocked": date(PAST), "try": 0 }
@@ -830,7 +831,7 @@ fn bounds() -> Vec<Entry> {
         },
         Entry {
             name: "bounds: the client's own {$gt: 0}, where unchecked statements are rejected",
-            rules: &["bounds: { field: n, min: 0, unguarded: reject }"],
+            rules: &["bounds: { field: n, min: 0, policy: reject }"],
             stored: vec![doc! { "_id": 1, "n": 2 }],
             steps: vec![update(doc! { "_id": 1, "n": { "$gt": 0 } }, doc! { "$inc": { "n": -1 } })],
             must: "counts as the check",
@@ -1022,7 +1023,7 @@ fn timestamps() -> Vec<Entry> {
             holds: |seen| stamp(&seen.one(), "b").is_none(),
         },
         Entry {
-            name: "timestamps: an upsert pins a guarded value",
+            name: "timestamps: an upsert pins a protected value",
             rules: &[STAMPS],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1, "b": 2 }, doc! { "$set": { "a": 1, "at": date(PAST) } })],
@@ -1038,8 +1039,8 @@ fn timestamps() -> Vec<Entry> {
             holds: |seen| seen.nothing_stored() && seen.code() != 0 || seen.one().contains_key("x"),
         },
         Entry {
-            name: "timestamps: missing: pass, and an upsert brings its time by $setOnInsert",
-            rules: &["timestamps: { source: at, fields: [a, b], missing: pass }"],
+            name: "timestamps: without_source: pass, and an upsert brings its time by $setOnInsert",
+            rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "b": 3, "at": date(PAST) } })],
             must: "the stamp is stored, or it is rejected",
@@ -1085,8 +1086,8 @@ fn timestamps() -> Vec<Entry> {
             holds: has_time,
         },
         Entry {
-            name: "timestamps: missing: pass, and an insert brings a stamp",
-            rules: &["timestamps: { source: at, fields: [a, b], missing: pass }"],
+            name: "timestamps: without_source: pass, and an insert brings a stamp",
+            rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
             stored: vec![],
             steps: vec![insert(vec![doc! { "_id": 1, "a": 1, "last_modified": { "a": date(FUTURE) } }])],
             must: "the stamp is the time of its field",
@@ -1111,12 +1112,12 @@ fn timestamps() -> Vec<Entry> {
                 doc! { "_id": 1 },
                 doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "created": 1 }, "$push": { "log": 1 }, "$inc": { "k": 1 } },
             )],
-            must: "pass beside the guarded ones",
+            must: "pass beside the protected ones",
             holds: |seen| seen.one().get("k") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a") == Some(date(PAST)),
         },
         Entry {
             name: "timestamps: an application that writes the stamps itself",
-            rules: &["timestamps: { source: at, fields: [a, b], missing: reject }"],
+            rules: &["timestamps: { source: at, fields: [a, b], without_source: reject }"],
             stored: vec![doc! { "_id": 1, "a": 0, "last_modified": { "a": date(PAST) } }],
             steps: vec![
                 update(doc! { "_id": 1 }, doc! { "$set": { "a": 4, "last_modified.a": date(PAST + 2000) } }),
@@ -1156,7 +1157,7 @@ fn others() -> Vec<Entry> {
         },
         Entry {
             name: "deny: maxTimeMS of 0 is none",
-            rules: &["deny: { operations: [find], when: { missing: maxTimeMS } }"],
+            rules: &["deny: { operations: [find], when: { without: maxTimeMS } }"],
             stored: vec![],
             steps: vec![plain(doc! { "find": "c", "maxTimeMS": 0 })],
             must: "is rejected",
@@ -1241,7 +1242,7 @@ fn rule_file(entries: &[Entry]) -> String {
     for (index, entry) in entries.iter().enumerate() {
         for (number, settings) in entry.rules.iter().enumerate() {
             let settings = settings.replace("COLLECTION", &format!("k{index}"));
-            yaml += &format!("  - {{ name: k{index}-{number}, namespace: guarded.k{index}, {settings} }}\n");
+            yaml += &format!("  - {{ name: k{index}-{number}, namespace: protected.k{index}, {settings} }}\n");
         }
     }
     yaml

@@ -1,5 +1,5 @@
 //! A docward with a collection for each set of rules, and both ways to the server: documents are stored and read past
-//! docward, and the same command goes through docward to `guarded` and directly to `plain`.
+//! docward, and the same command goes through docward to `protected` and directly to `plain`.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::support::process::PATIENCE;
 use super::support::proxy::Docward;
 use super::support::raw::Client;
 
-pub(super) const GUARDED: &str = "guarded";
+pub(super) const GUARDED: &str = "protected";
 const PLAIN: &str = "plain";
 
 /// The server of this process; writes are acknowledged before they are on disk, which makes it several times faster.

@@ -59,14 +59,14 @@ pub(super) trait Promise {
         false
     }
 
-    /// Whether it counts in `guarded.counters`, by the collection's name.
+    /// Whether it counts in `protected.counters`, by the collection's name.
     fn counter(&self) -> bool {
         false
     }
 
     /// The collection that the rule names.
     fn namespace(&self, collection: &str) -> String {
-        format!("guarded.{collection}")
+        format!("protected.{collection}")
     }
 }
 

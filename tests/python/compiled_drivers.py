@@ -21,7 +21,7 @@ from pymongo_suite.suite import unrelated_rules
 RULES = """
 version: 1
 rules:
-  - { name: orders, namespace: "*.orders", why: Fields of others., replacement: { unguarded: reject } }
+  - { name: orders, namespace: "*.orders", why: Fields of others., replacement: { policy: reject } }
   - { name: devices, namespace: "*.devices", timestamps: { source: at, hide: true } }
   - { name: books, namespace: "*.books", bounds: { field: available, min: 0 } }
 """
@@ -104,9 +104,9 @@ def authority(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def guarded(authority, tmp_path_factory):
+def protected(authority, tmp_path_factory):
     """A replica set with access control and TLS, and its only user."""
-    key_file = tmp_path_factory.mktemp("guarded") / "key"
+    key_file = tmp_path_factory.mktemp("protected") / "key"
     key_file.write_text("docward" * 10)
     key_file.chmod(0o600)
     tls = ("--tlsMode", "preferTLS", "--tlsCertificateKeyFile", authority.both, "--tlsCAFile", authority.certificate)
@@ -154,14 +154,14 @@ def test_compression(language, compressor, mongod, proxy_factory):
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256"])
-def test_a_login_by_tls(language, mechanism, guarded, authority, docward_factory):
+def test_a_login_by_tls(language, mechanism, protected, authority, docward_factory):
     options = f"replicaSet=rs0&authSource=admin&authMechanism={mechanism}&tls=true"
     docward = docward_factory(
         RULES.replace("*.", "elsewhere."),
         *("--tls-certificate", authority.certificate, "--tls-key", authority.key),
-        upstream=f"{guarded.uri}&tls=true&tlsCAFile={authority.certificate}",
+        upstream=f"{protected.uri}&tls=true&tlsCAFile={authority.certificate}",
     )
-    hold_together(language, guarded, docward, options, authority)
+    hold_together(language, protected, docward, options, authority)
 
 
 def test_rejections_and_rewriting(language, mongod, docward_factory):

@@ -13,7 +13,7 @@ version: 1
 rules:
   - name: orders
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: devices
     namespace: "*.devices"
     timestamps: { source: at, hide: true }

@@ -20,7 +20,7 @@ rules:
   - name: whole
     why: Who saves whole orders erases what others wrote.
     namespace: shop.orders
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
 
   # The next rule is only tried.
   - name: tried
@@ -29,7 +29,7 @@ rules:
     together: [a, b]
   - name: merged
     namespace: shop.customers
-    replacement: { unguarded: merge }
+    replacement: { policy: merge }
   - name: kept
     namespace: shop.orders
     except: { apps: [migrator-*] }

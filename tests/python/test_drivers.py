@@ -18,13 +18,13 @@ rules:
   - name: orders
     why: They erase each other's fields.
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: carts
     namespace: "*.carts"
-    replacement: { unguarded: guard, guard: version }
+    replacement: { policy: check_version, version: version }
   - name: drafts
     namespace: "*.drafts"
-    replacement: { unguarded: guard, guard: version, conflict: ignore }
+    replacement: { policy: check_version, version: version, on_conflict: ignore }
   - name: invoices
     namespace: "*.invoices"
     sequence: { field: no, counter: no, block: 1 }

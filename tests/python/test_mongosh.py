@@ -19,13 +19,13 @@ rules:
   - name: orders-no-blind-replace
     why: Two services save whole orders; the second erases the first one's fields.
     namespace: "*.orders"
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: customers-merge
     namespace: "*.customers"
-    replacement: { unguarded: merge }
+    replacement: { policy: merge }
   - name: carts-optimistic
     namespace: "*.carts"
-    replacement: { unguarded: guard, guard: version }
+    replacement: { policy: check_version, version: version }
   - name: invoice-numbers
     namespace: "*.invoices"
     sequence: { field: no, counter: no, start: 100 }
@@ -89,7 +89,7 @@ def answers(docward):
 
 SCRIPTS = {
     "start": "return db.dropDatabase().ok",
-    # replacement: unguarded: reject
+    # replacement: policy: reject
     "insert order": 'return db.orders.insertOne({_id: 1, status: "new", total: 5})',
     "replaceOne": 'return db.orders.replaceOne({_id: 1}, {status: "paid"})',
     "updateOne": 'return db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})',
@@ -105,7 +105,7 @@ SCRIPTS = {
     "merge": "return db.customers.replaceOne({_id: 1}, {name: 'Ada', city: 'London'})",
     "customer": "return db.customers.findOne()",
     "insert cart": "return db.carts.insertOne({_id: 1, items: [], version: 3}).acknowledged",
-    "guarded": """const cart = db.carts.findOne(); cart.items.push('book');
+    "protected": """const cart = db.carts.findOne(); cart.items.push('book');
         return db.carts.replaceOne({_id: 1}, cart)""",
     "lost race": "return db.carts.replaceOne({_id: 1}, {items: [], version: 3})",
     "cart": "return db.carts.findOneAndReplace({_id: 1}, {items: ['pen'], version: 4}, {returnDocument: 'after'})",
@@ -168,7 +168,7 @@ def test_a_merged_replacement_keeps_fields_unknown_to_the_writer(answers):
 
 
 def test_guarded_replacements_count_versions_and_report_lost_races(answers):
-    assert answers["guarded"] == update_result(matched=1, modified=1)
+    assert answers["protected"] == update_result(matched=1, modified=1)
     assert answers["lost race"]["code"] == 112
     assert re.search("carts-optimistic.*conflict", answers["lost race"]["error"])
     assert answers["cart"] == {"_id": 1, "items": ["pen"], "version": 5}

@@ -21,7 +21,7 @@ JOBS = 120
 RULES = """
 version: 1
 rules:
-  - { name: jobs, namespace: "*.jobs", queue: { locked: locked, since: tlocked, attempts: try, lease: 1s } }
+  - { name: jobs, namespace: "*.jobs", queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 1s } }
 """
 
 

@@ -18,7 +18,7 @@ version: 1
 rules:
   - name: unrelated-replacement
     namespace: [unrelated.people, unrelated.orders]
-    replacement: { unguarded: reject }
+    replacement: { policy: reject }
   - name: unrelated-timestamps
     namespace: unrelated.*
     timestamps: { source: published_at }

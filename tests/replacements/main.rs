@@ -29,15 +29,15 @@ rules:
   - name: strict
     why: Two services save whole orders
     namespace: "*.strict"
-    replacement: { unguarded: reject }
-  - { name: versioned, namespace: "*.versioned", replacement: { guard: version } }
-  - { name: merging, namespace: "*.merging", replacement: { unguarded: merge } }
-  - { name: merging-versions, namespace: "*.merging_versions", replacement: { unguarded: merge, guard: version } }
-  - { name: guarding, namespace: "*.guarding", replacement: { unguarded: guard, guard: version } }
-  - { name: ignoring, namespace: "*.ignoring", replacement: { unguarded: guard, guard: version, conflict: ignore } }
-  - { name: revisions, namespace: "*.revisions", replacement: { guard: revision, count_updates: false } }
+    replacement: { policy: reject }
+  - { name: versioned, namespace: "*.versioned", replacement: { version: version } }
+  - { name: merging, namespace: "*.merging", replacement: { policy: merge } }
+  - { name: merging-versions, namespace: "*.merging_versions", replacement: { policy: merge, version: version } }
+  - { name: guarding, namespace: "*.guarding", replacement: { policy: check_version, version: version } }
+  - { name: ignoring, namespace: "*.ignoring", replacement: { policy: check_version, version: version, on_conflict: ignore } }
+  - { name: revisions, namespace: "*.revisions", replacement: { version: revision, count_updates: false } }
   - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
-  - { name: lenient, namespace: "*.lenient", unguardable: allow, replacement: {} }
+  - { name: lenient, namespace: "*.lenient", unsupported: allow, replacement: {} }
   - { name: shadowed, namespace: "*.shadowed", mode: shadow, replacement: {} }
   - { name: disabled, namespace: "*.disabled", mode: disabled, replacement: {} }
   - name: excepting

@@ -1,5 +1,5 @@
 //! Eight writers read a document, add their own mark to what they read, and save it whole. Under
-//! `unguarded: guard` every acknowledged mark is in the final document and every lost race was reported;
+//! `policy: check_version` every acknowledged mark is in the final document and every lost race was reported;
 //! the same run without the rule loses marks.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Ways into a guarded collection that are no plain statement, and the ways around a rule that its author
-//! has opened: `unguardable`, `mode`, `except`.
+//! Ways into a protected collection that are no plain statement, and the ways around a rule that its author
+//! has opened: `unsupported`, `mode`, `except`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::support::raw;
 use super::{docward, views};
 
 /// Commands that write to `collection` without a statement that could be judged; each succeeds by itself.
-fn unguardable(database: &str, collection: &str) -> Vec<(&'static str, Document)> {
+fn unsupported(database: &str, collection: &str) -> Vec<(&'static str, Document)> {
     let into = format!("{database}.{collection}");
     vec![
         (
@@ -62,7 +62,7 @@ async fn prepared(collection: &str) -> Views {
 #[tokio::test]
 async fn what_cannot_be_judged_is_rejected() {
     let views = prepared("strict").await;
-    for (what, command) in unguardable(views.through.name(), "strict") {
+    for (what, command) in unsupported(views.through.name(), "strict") {
         let described = command.to_string();
         match run(&views, command).await {
             Ok(reply) => assert_eq!(write_errors(&reply), [(0, 121)], "{what}: {described}"),
@@ -82,7 +82,7 @@ async fn what_cannot_be_judged_is_rejected() {
 #[tokio::test]
 async fn what_cannot_be_judged_passes_where_the_rule_allows_it() {
     let views = prepared("lenient").await;
-    for (what, command) in unguardable(views.through.name(), "lenient") {
+    for (what, command) in unsupported(views.through.name(), "lenient") {
         let described = command.to_string();
         let reply = run(&views, command).await.unwrap_or_else(|error| panic!("{what}: {described}: {error}"));
         assert_eq!(write_errors(&reply), [], "{described}");

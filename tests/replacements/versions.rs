@@ -9,7 +9,7 @@ use mongodb::results::UpdateResult;
 use super::support::driver::{code, message, write_errors};
 use super::views;
 
-/// Collections with a rule for each `unguarded`, and whether it knows a version.
+/// Collections with a rule for each `policy`, and whether it knows a version.
 const POLICIES: [(&str, bool); 6] = [
     ("strict", false),
     ("versioned", true),

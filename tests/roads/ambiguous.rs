@@ -214,7 +214,7 @@ fn cases(database: &str) -> Vec<(&'static str, Frame)> {
         ),
         ("two bodies", body().sequence("updates", vec![set()]).raw_body(&second_body).to_frame(1, 0)),
         (
-            "two bodies, the guarded one last",
+            "two bodies, the protected one last",
             Message::new(doc! { "update": "blind", "$db": database }).raw_body(&second_body).to_frame(1, 0),
         ),
         ("a byte behind the sections", with_raw(vec![0])),

@@ -1,4 +1,4 @@
-//! Time-series collections: the server keeps their documents in `system.buckets.NAME`, which is guarded as NAME.
+//! Time-series collections: the server keeps their documents in `system.buckets.NAME`, which is protected as NAME.
 
 use bson::{Bson, DateTime, Document, doc};
 

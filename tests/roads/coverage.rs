@@ -8,7 +8,7 @@ const RULES: &str = r#"
 version: 1
 rules:
   - { name: orders, namespace: [shop.orders, "*.carts"], except: { apps: [migrator-*], users: [admin.root] }, replacement: {} }
-  - { name: tried, namespace: shop.orders, mode: shadow, unguardable: allow, bounds: { field: n, min: 0 } }
+  - { name: tried, namespace: shop.orders, mode: shadow, unsupported: allow, bounds: { field: n, min: 0 } }
   - name: names
     namespace: social.people
     copies: [{ into: social.posts, key: author.id, fields: { name: author.name } }]
@@ -56,7 +56,7 @@ fn the_table_says_what_becomes_of_every_command() {
         "refused legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
         "passes definition of it collMod, create, createIndexes, drop, dropDatabase",
         "mode: shadow, so all of it passes, and is only counted and logged",
-        "unguardable: allow, so what it cannot analyse passes",
+        "unsupported: allow, so what it cannot analyse passes",
         "allowed applyOps on it applyOps",
         "names (copies) on social.people",
         "names (copies) on social.posts",
@@ -72,14 +72,14 @@ fn the_json_has_the_documented_shape() {
     let entries = list(&output);
     assert_eq!(entries.len(), 4, "copies have two kinds of collections");
     for entry in &entries {
-        assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unguardable", "except", "ways"]);
+        assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unsupported", "except", "ways"]);
         for way in entry["ways"].as_array().unwrap() {
             assert_eq!(keys(way), ["way", "commands", "outcome"]);
             assert!(["enforced", "refused", "allowed", "passes"].contains(&way["outcome"].as_str().unwrap()));
         }
     }
     assert_eq!(entries[0]["except"]["users"], serde_json::json!(["admin.root"]));
-    assert_eq!((entries[1]["mode"].as_str(), entries[1]["unguardable"].as_str()), (Some("shadow"), Some("allow")));
+    assert_eq!((entries[1]["mode"].as_str(), entries[1]["unsupported"].as_str()), (Some("shadow"), Some("allow")));
 }
 
 #[test]

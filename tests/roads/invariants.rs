@@ -1,4 +1,4 @@
-//! No sequence of commands changes a guarded collection in a way its rule forbids: checked on the stored
+//! No sequence of commands changes a protected collection in a way its rule forbids: checked on the stored
 //! documents after every command, never on replies. Without docward the same sequences break every invariant,
 //! which shows that they could.
 

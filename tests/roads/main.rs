@@ -1,4 +1,4 @@
-//! No way around a rule: every road to a guarded collection against a real mongod, judged by the documents
+//! No way around a rule: every road to a protected collection against a real mongod, judged by the documents
 //! that are stored afterwards. `table` is the list of roads, each shown to be one by walking it directly;
 //! `ambiguous` are messages that two readers could read differently; `catalogue` holds docward's list of
 //! commands against the server's own; `buckets` is about time-series collections, `coverage` about what rules
@@ -36,14 +36,14 @@ rules:
   - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
   - { name: pairs, namespace: "*.pairs", together: [a, b] }
   - { name: stamped, namespace: "*.stamped", timestamps: { source: at } }
-  - { name: jobs, namespace: "*.jobs", queue: { locked: locked, since: since, attempts: try, lease: 5m } }
+  - { name: jobs, namespace: "*.jobs", queue: { fields: { locked: locked, locked_at: since, attempts: try }, lease: 5m } }
   - { name: buckets, namespace: "*.buckets", bucket: { array: list, count: n, limit: 5 } }
   - { name: nodes, namespace: "*.nodes", tree: { path: path, parent: parent } }
   - { name: readonly, namespace: "*.readonly", deny: { operations: [insert, update, delete] } }
   - { name: series, namespace: "*.series", deny: { operations: [delete] } }
   - { name: hidden, namespace: "*.hidden", timestamps: { source: at, hide: true } }
   - { name: unread, namespace: "*.unread", deny: { operations: [find, count, distinct, aggregate] } }
-  - { name: allowing, namespace: "*.allowing", unguardable: allow, replacement: {} }
+  - { name: allowing, namespace: "*.allowing", unsupported: allow, replacement: {} }
 "#;
 
 fn docward() -> &'static Docward {

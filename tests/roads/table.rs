@@ -1,6 +1,6 @@
 //! The roads, one line each. A road is walked directly first, to see whether it leads anywhere: where it does
 //! the stored documents change, so the assertion through docward could fail. Then it is walked through docward,
-//! on every guarded collection, and nothing may change. `random` walks the same roads in random order.
+//! on every protected collection, and nothing may change. `random` walks the same roads in random order.
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 

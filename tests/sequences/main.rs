@@ -1,7 +1,7 @@
 //! The pattern `sequence` before a real mongod, through the official driver. `race`: sixteen writers over two
 //! docward processes get no number twice, whatever is killed; `optimistic`: the same without a counter;
 //! `examples`: each setting; `brought`: numbers of the
-//! clients' own; `kept`: replacements and upserts. The guarded collections have no unique index unless the strategy wants one, so
+//! clients' own; `kept`: replacements and upserts. The protected collections have no unique index unless the strategy wants one, so
 //! that duplicates would show. `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -42,7 +42,7 @@ rules:
   - { name: stamped-numbers, namespace: "*.stamped", sequence: { field: no, counter: stamped, on_upsert: true } }
   - { name: stamped, namespace: "*.stamped", timestamps: { source: t, type: long, per: document } }
   - { name: versioned-numbers, namespace: "*.versioned", sequence: { field: no, counter: versioned, on_upsert: true } }
-  - { name: versioned, namespace: "*.versioned", replacement: { unguarded: guard, guard: version } }
+  - { name: versioned, namespace: "*.versioned", replacement: { policy: check_version, version: version } }
   - { name: optimistic, namespace: "*.optimistic", sequence: { field: no, strategy: optimistic } }
 "#;
 

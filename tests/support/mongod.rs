@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bson::{Document, doc};
 use tempfile::TempDir;
 
-use super::process::{Guarded, PATIENCE, free_port, poll, repository};
+use super::process::{PATIENCE, Protected, free_port, poll, repository};
 use super::raw;
 
 /// What kind of deployment a mongod is.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 /// A running mongod; dropped, it is killed and its folder removed.
 pub struct Mongod {
-    process: Guarded,
+    process: Protected,
     folder: TempDir,
     kind: Kind,
     arguments: Vec<String>,
@@ -134,14 +134,14 @@ impl Mongod {
     pub fn restart_member(&mut self) {
         self.process.kill();
         self.process =
-            Guarded::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
+            Protected::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
     }
 
     fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {
         let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
-        let process = Guarded::spawn(kind.command(port, &folder).args(arguments), folder.path());
+        let process = Protected::spawn(kind.command(port, &folder).args(arguments), folder.path());
         let mut mongod = Mongod { process, folder, kind, arguments: arguments.to_vec(), port };
         if mongod.answers() {
             return Some(mongod);

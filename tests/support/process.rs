@@ -105,16 +105,16 @@ pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Optio
 /// A running child that is killed when this is dropped, and also when the test process
 /// dies in whatever way: `scripts/watchdog.sh` waits for the end of a pipe we hold.
 /// The second way matters for statics, which are never dropped, and for Ctrl-C.
-pub struct Guarded {
+pub struct Protected {
     child: Child,
     watchdog: Child,
     leash: Option<ChildStdin>,
 }
 
-impl Guarded {
+impl Protected {
     /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal
     /// reaches the tests only. `folder` is removed if the watchdog has to act.
-    pub fn spawn(command: &mut Command, folder: &Path) -> Guarded {
+    pub fn spawn(command: &mut Command, folder: &Path) -> Protected {
         let child =
             command.process_group(0).spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut watchdog = Command::new(repository("scripts/watchdog.sh"))
@@ -127,7 +127,7 @@ impl Guarded {
             .spawn()
             .unwrap();
         let leash = watchdog.stdin.take();
-        Guarded { child, watchdog, leash }
+        Protected { child, watchdog, leash }
     }
 
     pub fn pid(&self) -> u32 {
@@ -171,7 +171,7 @@ impl Guarded {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for Protected {
     fn drop(&mut self) {
         self.kill();
         if let Some(mut leash) = self.leash.take() {

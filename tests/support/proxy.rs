@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
-use super::process::{Guarded, Lines, PATIENCE};
+use super::process::{Lines, PATIENCE, Protected};
 
 /// For tests that only need some rule: documents in any collection `orders` are replaced with a guard, or not at all.
 pub const ORDERS_GUARDED: &str = r#"
@@ -17,12 +17,12 @@ version: 1
 rules:
   - name: no-blind-replace
     namespace: "*.orders"
-    replacement: { unguarded: reject, guard: version }
+    replacement: { policy: reject, version: version }
 "#;
 
 /// A running docward; dropped, it is killed.
 pub struct Docward {
-    process: Guarded,
+    process: Protected,
     folder: TempDir,
     log: Lines,
     addresses: Vec<String>,
@@ -253,7 +253,7 @@ impl Builder {
     /// # Errors
     /// All it wrote to stderr, when it ends instead of listening.
     pub fn try_start(self) -> Result<Docward, String> {
-        let mut process = Guarded::spawn(&mut self.command(), self.folder.path());
+        let mut process = Protected::spawn(&mut self.command(), self.folder.path());
         let log = Lines::collect(process.child().stderr.take().unwrap());
         let output = Lines::collect(process.child().stdout.take().unwrap());
         let prefix = "listening on ";

@@ -22,7 +22,7 @@ rules:
 GUARDED = SEQUENCE + """\
   - name: whole
     namespace: shop.orders
-    replacement: {unguarded: reject}
+    replacement: {policy: reject}
 """
 
 

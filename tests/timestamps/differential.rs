@@ -21,7 +21,7 @@ const PATHS: [&str; 20] = [
 ];
 const FREE: [&str; 6] = ["count", "free", "n.free", "f.g.h", "d.x.z", "n.b"];
 
-/// Operators that stand beside writes of guarded fields.
+/// Operators that stand beside writes of protected fields.
 const BESIDE: [&str; 13] = [
     "$push",
     "$push each",
@@ -215,8 +215,8 @@ fn pipelines_do_what_the_operators_would_have_done() {
     let cases_run = scaled(600);
     let config = Config { cases: cases_run, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     let outcome = TestRunner::new(config).run(&cases(), |case| {
-        let [(guarded, guarded_stored), (plain, plain_stored)] = runtime.block_on(both(&views, &case));
-        match (&guarded, &plain) {
+        let [(protected, guarded_stored), (plain, plain_stored)] = runtime.block_on(both(&views, &case));
+        match (&protected, &plain) {
             (Ok(_), Ok(_)) => {
                 compared.set(compared.get() + 1);
                 prop_assert!(
@@ -236,7 +236,7 @@ fn pipelines_do_what_the_operators_would_have_done() {
                 return Ok(());
             }
         }
-        prop_assert_eq!(guarded, plain);
+        prop_assert_eq!(protected, plain);
         prop_assert_eq!(comparable(guarded_stored), comparable(plain_stored));
         Ok(())
     });

@@ -182,7 +182,7 @@ async fn stamps_can_be_unset_but_not_forged() {
     }
 }
 
-/// What cannot be judged: rejected, or with `unguardable: allow` what mongod makes of it.
+/// What cannot be judged: rejected, or with `unsupported: allow` what mongod makes of it.
 #[tokio::test]
 async fn operators_that_are_no_register_writes() {
     let views = views().await;
@@ -219,9 +219,9 @@ async fn paths_across_registers_are_rejected() {
     {
         let set: Document = [(path.to_owned(), Bson::from(1)), at()].into_iter().collect();
         let text = rejection(&views, collection, doc! { "$set": set }).await;
-        assert!(text.contains("overlaps the guarded field"), "{path}: {text}");
+        assert!(text.contains("overlaps the protected field"), "{path}: {text}");
     }
-    // Without guarded fields a statement goes as it came.
+    // Without protected fields a statement goes as it came.
     let stored = update(&views, "paths", doc! { "$set": { "list.0": 1 }, "$push": { "n.free": 1 } }).await.unwrap();
     assert_eq!(stored, doc! { "_id": 1, "list": { "0": 1 }, "n": { "free": [1] } });
 }

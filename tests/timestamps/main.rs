@@ -1,6 +1,6 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
-//! `operators` what may stand beside guarded fields, `pins` what an upsert's filter inserts, `stamps` those that clients bring,
+//! `operators` what may stand beside protected fields, `pins` what an upsert's filter inserts, `stamps` those that clients bring,
 //! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -29,13 +29,13 @@ version: 1
 rules:
   - { name: fields, namespace: "*.fields", timestamps: { source: at } }
   - { name: paths, namespace: "*.paths", timestamps: { source: at, fields: [a, n.b, n.c, d.x.y], store: stamps } }
-  - { name: lenient, namespace: "*.lenient", unguardable: allow, timestamps: { source: at, fields: [a, n.b] } }
+  - { name: lenient, namespace: "*.lenient", unsupported: allow, timestamps: { source: at, fields: [a, n.b] } }
   - { name: documents, namespace: "*.documents", timestamps: { source: at, per: document, store: newest } }
   - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }
   - { name: arrival, namespace: "*.arrival", timestamps: { source: $clock } }
-  - { name: clock, namespace: "*.clock", timestamps: { source: at, missing: clock } }
-  - { name: clocked, namespace: "*.clocked", timestamps: { source: at, fields: [a, n.b], missing: clock } }
-  - { name: pass, namespace: "*.pass", timestamps: { source: at, missing: pass } }
+  - { name: clock, namespace: "*.clock", timestamps: { source: at, without_source: clock } }
+  - { name: clocked, namespace: "*.clocked", timestamps: { source: at, fields: [a, n.b], without_source: clock } }
+  - { name: pass, namespace: "*.pass", timestamps: { source: at, without_source: pass } }
   - { name: long, namespace: "*.long", timestamps: { source: at, type: long } }
   - { name: timestamp, namespace: "*.timestamp", timestamps: { source: at, type: timestamp } }
   - { name: ahead, namespace: "*.ahead", timestamps: { source: at, max_ahead: 10m } }

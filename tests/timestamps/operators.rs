@@ -1,4 +1,4 @@
-//! Operators on other fields beside guarded ones, with a list of `fields`: one statement, whatever of it is late.
+//! Operators on other fields beside protected ones, with a list of `fields`: one statement, whatever of it is late.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -79,7 +79,7 @@ async fn an_upsert_sets_on_insert() {
     update(&views, save(3, 1)).await;
     let stored = views.stored("paths").await.remove(0);
     assert!(stored.get_i32("a").unwrap() == 3 && !stored.contains_key("createdAt"), "{stored}");
-    // Without an upsert it does nothing, even to guarded fields and stamps.
+    // Without an upsert it does nothing, even to protected fields and stamps.
     let on_insert = doc! { "$setOnInsert": { "a": 9, "stamps.a": 1, "n": 1 } };
     for collection in ["paths", "fields"] {
         views.collection(collection).update_one(doc! { "_id": 1 }, on_insert.clone()).await.unwrap();

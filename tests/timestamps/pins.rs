@@ -1,4 +1,4 @@
-//! What an upsert inserts because its filter demands it: guarded fields are stamped, stamps are not forged.
+//! What an upsert inserts because its filter demands it: protected fields are stamped, stamps are not forged.
 
 use bson::{Document, doc};
 
@@ -58,13 +58,13 @@ async fn nested_fields_of_the_filter_are_stamped() {
     }
 }
 
-/// No guarded field is written, but one may be inserted.
+/// No protected field is written, but one may be inserted.
 #[tokio::test]
-async fn an_upsert_may_insert_guarded_fields_by_its_filter_alone() {
+async fn an_upsert_may_insert_protected_fields_by_its_filter_alone() {
     let views = views().await;
     let push = || doc! { "$push": { "log": 1 }, "$setOnInsert": { "created": 1 } };
     let error = views.collection("paths").update_one(doc! { "a": 3 }, push()).upsert(true).await.unwrap_err();
-    assert!(code(&error) == 121 && message(&error).contains("could insert the guarded field 'a'"), "{error}");
+    assert!(code(&error) == 121 && message(&error).contains("could insert the protected field 'a'"), "{error}");
     let stored = upsert(&views, "clocked", doc! { "a": 3, "n": { "b": 1 } }, push()).await;
     let stamps = stamps_of(&stored);
     assert!(

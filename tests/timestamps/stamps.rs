@@ -122,7 +122,7 @@ async fn inserted_documents_bring_stamps_along() {
     }
 }
 
-/// `missing: pass`: what has no time passes as it is, what brings one is guarded.
+/// `without_source: pass`: what has no time passes as it is, what brings one is protected.
 #[tokio::test]
 async fn with_pass_only_what_is_stamped_is_guarded() {
     let views = views().await;
@@ -150,8 +150,8 @@ async fn stamps_that_belong_to_nothing_are_rejected() {
     let views = views().await;
     views.collection("fields").insert_one(doc! { "_id": 1, "a": 1, "at": time(5) }).await.unwrap();
     for (refused, reason) in [
-        (doc! { "$set": { "last_modified.a": time(6) } }, "writes no guarded field that it belongs to"),
-        (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "writes no guarded field"),
+        (doc! { "$set": { "last_modified.a": time(6) } }, "writes no protected field that it belongs to"),
+        (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "writes no protected field"),
         (doc! { "$set": { "a": 1, "last_modified.a": 5 } }, "of type int"),
         (doc! { "$set": { "a": 1, "last_modified": { "a": time(6) } } }, "would erase the stamps of other fields"),
         (

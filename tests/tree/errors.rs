@@ -90,7 +90,7 @@ async fn a_collision_is_the_servers_error_at_once() {
 /// The same beside rules that put conditions into the filter.
 #[tokio::test]
 async fn a_collision_beside_other_rules_ends_at_once() {
-    for other in ["bounds: { field: n, min: 0 }", "replacement: { unguarded: guard, guard: v }"] {
+    for other in ["bounds: { field: n, min: 0 }", "replacement: { policy: check_version, version: v }"] {
         let other = format!("  - {{ name: other, namespace: \"*.categories\", {other} }}\n");
         let docward = Docward::start(Mongod::shared(), &format!("{}{other}", rules("")));
         let views = prepared(&docward).await;

@@ -35,15 +35,15 @@ pub(super) fn unmatched() -> Result<Option<Report>> {
     rounds.closed("direct", &direct, CONNECTIONS, find);
     let relayed = rounds.closed("bare tokio relay", &relay, CONNECTIONS, find);
     let balanced = haproxy.as_ref().map(|haproxy| rounds.closed("HAProxy", haproxy, CONNECTIONS, find));
-    let guarded = rounds.closed("docward, 1,000 rules", &docward, CONNECTIONS, find);
+    let protected = rounds.closed("docward, 1,000 rules", &docward, CONNECTIONS, find);
     let results = rounds.run()?;
     let mut report = Report::new("unmatched");
-    let ratio = results.ratio(guarded, relayed, rate);
+    let ratio = results.ratio(protected, relayed, rate);
     report.goal("operations per second, of the bare relay's", Goal::AtLeast(0.9), ratio);
     if let Some(balanced) = balanced {
-        let ratio = results.ratio(guarded, balanced, rate);
+        let ratio = results.ratio(protected, balanced, rate);
         report.goal("operations per second, of HAProxy's", Goal::AtLeast(1.25), ratio);
-        report.goal("CPU of an operation, of HAProxy's", Goal::AtMost(0.8), results.ratio(guarded, balanced, cpu));
+        report.goal("CPU of an operation, of HAProxy's", Goal::AtMost(0.8), results.ratio(protected, balanced, cpu));
     }
     report.text(&results.table());
     Ok(Some(report))
@@ -122,12 +122,12 @@ pub(super) fn rewritten() -> Result<Option<Report>> {
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());
     let mut rounds = Rounds::new(MANY);
     let mut rows = Vec::new();
-    for (name, guarded, make) in patterns {
+    for (name, protected, make) in patterns {
         let plain = rounds.closed(&format!("{name}: the statement without a rule"), &docward, CONNECTIONS, |id| {
             Cycle::of(make("devices", id))
         });
         let ruled =
-            rounds.closed(&format!("{name}: rewritten"), &docward, CONNECTIONS, |id| Cycle::of(make(guarded, id)));
+            rounds.closed(&format!("{name}: rewritten"), &docward, CONNECTIONS, |id| Cycle::of(make(protected, id)));
         rows.push((name, plain, ruled));
     }
     let results = rounds.run()?;

@@ -112,11 +112,11 @@ pub(super) fn mixed() -> Result<Option<Report>> {
     let mut rounds = Rounds::new(MANY);
     rounds.closed("direct", &direct, CONNECTIONS, mix);
     let balanced = haproxy.as_ref().map(|haproxy| rounds.closed("HAProxy", haproxy, CONNECTIONS, mix));
-    let guarded = rounds.closed("docward, 1,000 rules", &docward, CONNECTIONS, mix);
+    let protected = rounds.closed("docward, 1,000 rules", &docward, CONNECTIONS, mix);
     let results = rounds.run()?;
     let mut report = Report::new("mixed");
     if let Some(balanced) = balanced {
-        let ratio = results.ratio(guarded, balanced, rate);
+        let ratio = results.ratio(protected, balanced, rate);
         report.goal("operations per second, of HAProxy's", Goal::AtLeast(0.97), ratio);
     }
     report.text(&results.table());

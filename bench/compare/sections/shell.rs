@@ -31,8 +31,8 @@ struct Breaches {
 /// The workloads run by mongosh.
 pub(super) fn shells() -> Result<Option<Report>> {
     let deployment = Deployment::start()?;
-    let (direct, guarded) = (deployment.mongod.uri(), deployment.guarded());
-    let ways = [(direct.clone(), Numbers::Application), (guarded.uri(), Numbers::Docward)];
+    let (direct, protected) = (deployment.mongod.uri(), deployment.protected());
+    let ways = [(direct.clone(), Numbers::Application), (protected.uri(), Numbers::Docward)];
     let mut rates = vec![[Vec::new(), Vec::new()]; WORKLOADS.len()];
     let mut operations = vec![0; WORKLOADS.len()];
     let mut breaches: Vec<[Breaches; 2]> = WORKLOADS.iter().map(|_| Default::default()).collect();
@@ -56,12 +56,12 @@ pub(super) fn shells() -> Result<Option<Report>> {
             .to_owned();
     for (at, workload) in WORKLOADS.iter().enumerate() {
         let [directly, through] = rates[at].clone().map(Spread::of).map(whole);
-        let [unguarded, kept] = &breaches[at];
+        let [unprotected, kept] = &breaches[at];
         let operations = operations[at];
         let _ = writeln!(
             text,
             "| {workload} | {operations} | {directly} | {through} | {} | {} |",
-            unguarded.shown(),
+            unprotected.shown(),
             kept.shown()
         );
     }
@@ -75,8 +75,8 @@ pub(super) fn replay() -> Result<Option<Report>> {
     let deployment = Deployment::start()?;
     let ways = [
         ("directly", deployment.direct()),
-        ("through docward, rules off", Contender::running(deployment.unguarded())),
-        ("through docward", Contender::running(deployment.guarded())),
+        ("through docward, rules off", Contender::running(deployment.unprotected())),
+        ("through docward", Contender::running(deployment.protected())),
     ];
     let mut report = Report::new("replay");
     let paces = [

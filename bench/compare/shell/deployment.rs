@@ -23,12 +23,12 @@ impl Deployment {
     }
 
     /// docward with the workloads' rules.
-    pub(crate) fn guarded(&self) -> Docward {
+    pub(crate) fn protected(&self) -> Docward {
         Docward::before(&self.mongod.uri()).rules_path(repository("bench/shell")).start()
     }
 
     /// docward without rules.
-    pub(crate) fn unguarded(&self) -> Docward {
+    pub(crate) fn unprotected(&self) -> Docward {
         Docward::before(&self.mongod.uri()).start()
     }
 

@@ -23,8 +23,8 @@ pub(crate) fn record_all() -> Result<()> {
     let deployment = Deployment::start()?;
     let (setup, traffic) = (folder.path().join("setup.bson"), folder.path().join("traffic.bson"));
     record(&deployment.mongod.uri(), &setup, mongosh::set_up)?;
-    let guarded = deployment.guarded();
-    record(&guarded.uri(), &traffic, |uri| mongosh::work(uri, AMOUNT, Numbers::Docward).map(|_| ()))?;
+    let protected = deployment.protected();
+    record(&protected.uri(), &traffic, |uri| mongosh::work(uri, AMOUNT, Numbers::Docward).map(|_| ()))?;
     split(&setup, Recorded::Setup)?;
     split(&traffic, Recorded::Traffic)
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::engine::coverage::{Coverage, Outcome, Way, coverage};
 use crate::patterns::{Rule, RuleSet};
-use crate::rules::{Mode, Unguardable};
+use crate::rules::{Mode, Unsupported};
 
 /// One rule on some of its namespaces; the shape is documented in docs/coverage.md.
 #[derive(Serialize)]
@@ -15,7 +15,7 @@ struct Entry<'r> {
     pattern: &'static str,
     namespaces: Vec<String>,
     mode: &'static str,
-    unguardable: &'static str,
+    unsupported: &'static str,
     except: Except,
     ways: Vec<Line>,
 }
@@ -70,9 +70,9 @@ fn entry<'r>(covered: &Coverage<'r>) -> Entry<'r> {
             Mode::Shadow => "shadow",
             Mode::Disabled => "disabled",
         },
-        unguardable: match rule.unguardable {
-            Unguardable::Reject => "reject",
-            Unguardable::Allow => "allow",
+        unsupported: match rule.unsupported {
+            Unsupported::Reject => "reject",
+            Unsupported::Allow => "allow",
         },
         except: Except {
             apps: rule.except.apps.iter().map(ToString::to_string).collect(),
@@ -100,8 +100,8 @@ fn notes(rule: &Rule, entry: &Entry<'_>) -> Vec<String> {
         Mode::Shadow => notes.push("mode: shadow, so all of it passes, and is only counted and logged".to_owned()),
         Mode::Disabled => notes.push("mode: disabled, so all of it passes".to_owned()),
     }
-    if rule.unguardable == Unguardable::Allow {
-        notes.push("unguardable: allow, so what it cannot analyse passes".to_owned());
+    if rule.unsupported == Unsupported::Allow {
+        notes.push("unsupported: allow, so what it cannot analyse passes".to_owned());
     }
     let Except { apps, users } = &entry.except;
     for (who, names) in [("apps", apps), ("users", users)] {

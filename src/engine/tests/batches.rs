@@ -53,7 +53,7 @@ fn an_unordered_batch_goes_on_and_indexes_are_the_clients() {
 
 #[test]
 fn a_guarded_replacement_that_matches_nothing_is_a_conflict_for_itself_alone() {
-    let rules = rules(&[("d.c", "replacement: { unguarded: guard, guard: v }")]);
+    let rules = rules(&[("d.c", "replacement: { policy: check_version, version: v }")]);
     let replace = |v: i32| doc! {"q": {"_id": 1}, "u": {"v": v}};
     let set = doc! {"q": {"_id": 2}, "u": {"$set": {"a": 1}, "$inc": {"v": 1}}};
     let body = doc! {"update": "c", "ordered": false, "$db": "d"};

@@ -92,14 +92,18 @@ fn samples() -> Vec<Sample> {
         Sample { upsert: true, ..Sample::new("sequence: { field: n, counter: n }", any.clone(), set("n", 7.into())) },
         Sample::new("bounds: { field: n, min: 0 }", doc! {"n": -1}, set("n", (-1).into())),
         Sample::new("together: [a, b]", any.clone(), set("a", 1.into())),
-        Sample::new("queue: { locked: l, since: s, attempts: t, lease: 5m }", any.clone(), set("a", 1.into())),
+        Sample::new(
+            "queue: { fields: { locked: l, locked_at: s, attempts: t }, lease: 5m }",
+            any.clone(),
+            set("a", 1.into()),
+        ),
         Sample::new("bucket: { array: m, count: n, limit: 5 }", doc! {"m": [1]}, doc! {"$push": {"m": 1}}),
         Sample {
             filter: doc! {"_id": "a", "p": regex},
             ..Sample::new("tree: { path: p, parent: q }", doc! {"_id": "a", "q": "b"}, set("q", "b".into()))
         },
         Sample::new(everything, any.clone(), set("a", 1.into())),
-        Sample::new("deny: { operations: [update], when: { missing: maxTimeMS } }", any.clone(), set("a", 1.into())),
+        Sample::new("deny: { operations: [update], when: { without: maxTimeMS } }", any.clone(), set("a", 1.into())),
         Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
         Sample::new("reads: {}", any.clone(), set("a", 1.into())),
         Sample {
@@ -155,8 +159,8 @@ fn check(rules: &RuleSet, sample: &Sample, way: &Way, name: &str) {
 fn what_coverage_claims_is_what_plans_do() {
     let mut checked = std::collections::HashSet::new();
     for sample in samples() {
-        for unguardable in ["reject", "allow"] {
-            let text = format!("unguardable: {unguardable}\n{}", sample.pattern);
+        for unsupported in ["reject", "allow"] {
+            let text = format!("unsupported: {unsupported}\n{}", sample.pattern);
             let rules = rules(&[("d.c", &text)]);
             let covered = coverage(&rules);
             let judged = format!("d.{}", sample.collection);
@@ -190,10 +194,15 @@ fn patterns_differ_in_what_they_look_at() {
         ("replacement: {}", "insert", "insert", Outcome::Passes),
         ("replacement: {}", "replacement", "findandmodify", Outcome::Enforced),
         ("bounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Refused),
-        ("unguardable: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Allowed),
-        ("unguardable: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
+        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Allowed),
+        ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
         ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
-        ("queue: { locked: l, since: s, attempts: t, lease: 5m }", "delete", "bulkWrite", Outcome::Enforced),
+        (
+            "queue: { fields: { locked: l, locked_at: s, attempts: t }, lease: 5m }",
+            "delete",
+            "bulkWrite",
+            Outcome::Enforced,
+        ),
         ("sequence: { field: n, counter: n }", "update by pipeline", "update", Outcome::Passes),
         ("timestamps: { source: t, hide: true }", "read", "find", Outcome::Enforced),
         ("timestamps: { source: t, hide: true }", "read", "count", Outcome::Passes),

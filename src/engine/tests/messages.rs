@@ -74,7 +74,7 @@ fn who_is_authenticated_is_asked_once() {
 #[test]
 fn roads_around_statements_are_refused_unless_allowed() {
     let reject = rules(&[("d.c", "replacement: {}")]);
-    let allow = rules(&[("d.c", "unguardable: allow\nreplacement: {}")]);
+    let allow = rules(&[("d.c", "unsupported: allow\nreplacement: {}")]);
     let roads = [
         doc! {"aggregate": "x", "pipeline": [{"$out": "c"}], "$db": "d"},
         doc! {"aggregate": 1, "pipeline": [{"$merge": {"into": {"db": "d", "coll": "c"}}}], "$db": "e"},
@@ -123,7 +123,7 @@ fn a_read_by_uuid_is_refused_where_it_could_be_one_that_a_rule_judges() {
         ("deny: { operations: [count] }", "d", false),
         ("mode: shadow\ndeny: { operations: [find] }", "d", false),
         ("mode: disabled\ndeny: { operations: [find] }", "d", false),
-        ("unguardable: allow\ndeny: { operations: [find] }", "d", false),
+        ("unsupported: allow\ndeny: { operations: [find] }", "d", false),
         ("timestamps: { source: t, hide: true }", "d", true),
         ("timestamps: { source: t }", "d", false),
     ] {
@@ -181,15 +181,15 @@ fn triage_tells_from_the_first_bytes() {
     let elsewhere = frame(&doc! {"insert": "other", "$db": "d"}, "documents", &[doc! {"a": big.clone()}], 0);
     assert_eq!(triage(&elsewhere[..60], &rules), Triage::Forward { expects_reply: true });
     assert_eq!(triage(&elsewhere[..30], &rules), Triage::More);
-    let guarded = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
-    assert_eq!(triage(&guarded, &rules), Triage::Judge);
-    assert_eq!(triage(&guarded[..40], &rules), Triage::Judge, "$db is not here to tell");
+    let protected = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
+    assert_eq!(triage(&protected, &rules), Triage::Judge);
+    assert_eq!(triage(&protected[..40], &rules), Triage::Judge, "$db is not here to tell");
     let hello = frame(&doc! {"hello": 1, "$db": "admin"}, "", &[], 0);
     assert_eq!(triage(&hello, &rules), Triage::Hello);
     let sasl = frame(&doc! {"saslStart": 1, "$db": "admin"}, "", &[], 0);
     assert_eq!(triage(&sasl, &rules), Triage::Authenticate { expects_reply: true });
-    for end in 16..guarded.len() {
-        let _ = triage(&guarded[..end], &rules);
+    for end in 16..protected.len() {
+        let _ = triage(&protected[..end], &rules);
     }
 }
 

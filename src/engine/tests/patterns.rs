@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn replacement_rejects_merges_and_guards() {
-    const REJECT: &str = "replacement: { guard: v }";
+    const REJECT: &str = "replacement: { version: v }";
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {"a": 1}}, "replaces the whole document");
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {}}, "replaces the whole document");
     check_unchanged("replacement: {}", doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}});
@@ -22,7 +22,7 @@ fn replacement_rejects_merges_and_guards() {
     checked(3, 4);
     checked(4, 4);
     checked(9, 9);
-    const MERGE: &str = "replacement: { unguarded: merge }";
+    const MERGE: &str = "replacement: { policy: merge }";
     check_rewrite(
         MERGE,
         doc! {"q": {"_id": 1}, "u": {"_id": 1, "a": {"b": 1}}, "multi": false},
@@ -35,7 +35,7 @@ fn replacement_rejects_merges_and_guards() {
     );
     check_rejected(MERGE, doc! {"q": {"e": 1}, "u": {"n": 1}, "upsert": true}, "upsert by 'e'");
     check_rejected(MERGE, doc! {"q": {"_id": 1}, "u": {"a.b": 1}}, "'a.b' cannot be merged");
-    const GUARD: &str = "replacement: { unguarded: guard, guard: m.v }";
+    const GUARD: &str = "replacement: { policy: check_version, version: m.v }";
     check_rewrite(
         GUARD,
         doc! {"q": {"_id": 1}, "u": {"m": {"v": 2147483647, "w": 1}}},
@@ -56,8 +56,8 @@ fn replacement_rejects_merges_and_guards() {
 
 #[test]
 fn updates_by_operators_count_the_version_up() {
-    const REJECT: &str = "replacement: { guard: v }";
-    const GUARD: &str = "replacement: { unguarded: guard, guard: v }";
+    const REJECT: &str = "replacement: { version: v }";
+    const GUARD: &str = "replacement: { policy: check_version, version: v }";
     let by = |q: Bson, u: Bson| doc! {"q": q, "u": u};
     let id = || doc! {"_id": 1};
     for rule in [REJECT, GUARD] {
@@ -84,7 +84,7 @@ fn updates_by_operators_count_the_version_up() {
     check_rewrite(REJECT, save, by(doc! {"_id": 1, "v": {"$not": {"$gte": 3}}}, doc! {"$set": {"a": 1, "v": 3}}));
     let django = doc! {"q": {"_id": 1}, "u": [{"$set": {"a": {"$literal": 1}, "v": {"$literal": 3}}}], "multi": true};
     check_rewrite(GUARD, django, doc! {"q": {"_id": 1, "v": 3}, "u": {"$set": {"a": 1, "v": 4}}, "multi": true});
-    check_unchanged("replacement: { guard: v, count_updates: false }", by(id(), doc! {"$set": {"a": 1}}));
+    check_unchanged("replacement: { version: v, count_updates: false }", by(id(), doc! {"$set": {"a": 1}}));
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn timestamps_reject_what_is_no_register_write() {
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1}}}, "without its source time");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1, "t": 5}}}, "is of type int");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$inc": {"a": 1}}}, "depends on the order");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "a.b": 1}}}, "overlaps the guarded field 'a'");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "writes no guarded field");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "a.b": 1}}}, "overlaps the protected field 'a'");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "writes no protected field");
     check_rejected(
         ALL,
         doc! {"q": {}, "u": {"$set": {"t": t}, "$max": {"last_modified.t": t}}},
@@ -152,7 +152,7 @@ fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
     let t = bson::DateTime::from_millis(5);
     let stale = |stamp: &str| doc! {"$and": [{"$eq": [{"$type": stamp}, "date"]}, {"$gt": [stamp, t]}]};
     check_rewrite(
-        "timestamps: { source: $comment.at, fields: [a], missing: clock }",
+        "timestamps: { source: $comment.at, fields: [a], without_source: clock }",
         doc! {"q": {"_id": 1}, "u": {"$set": {"a": "$x"}}, "upsert": true},
         {
             let t = bson::DateTime::from_millis(NOW.milliseconds);
@@ -241,12 +241,12 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
     check_rejected(NESTED, doc! {"q": {}, "u": {"$inc": {"a.0.n": -1}}}, "cannot be bounded");
     check_rejected(NESTED, doc! {"q": {}, "u": {"$set": {"a": {"n": -1}}}}, "of at least 0");
     check_rejected(
-        "bounds: { field: n, min: 0, unguarded: reject }",
+        "bounds: { field: n, min: 0, policy: reject }",
         doc! {"q": {}, "u": {"$inc": {"n": -1}}},
         "without the condition",
     );
     check_rewrite(
-        "bounds: { field: n, min: 0, unguarded: reject }",
+        "bounds: { field: n, min: 0, policy: reject }",
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": -1}}},
         doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$gte": 1}}]}, "u": {"$inc": {"n": -1}}},
     );
@@ -435,7 +435,7 @@ fn operations_are_denied_and_options_get_defaults() {
     assert_eq!(outcome(MULTI, delete(doc! {"a": 1}, 1)), "unchanged");
     const SCRIPTS: &str = "deny: { operations: [find], when: { uses: [$where] } }";
     assert_eq!(outcome(SCRIPTS, doc! {"find": "c", "filter": {"$or": [{"$where": "1"}]}, "$db": "d"}), "true");
-    const SLOW: &str = "deny: { operations: [find, update], when: { missing: maxTimeMS } }";
+    const SLOW: &str = "deny: { operations: [find, update], when: { without: maxTimeMS } }";
     assert_eq!(outcome(SLOW, doc! {"find": "c", "$db": "d"}), "true");
     assert_eq!(outcome(SLOW, doc! {"find": "c", "maxTimeMS": 1, "$db": "d"}), "unchanged");
     assert_eq!(

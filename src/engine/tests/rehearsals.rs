@@ -28,7 +28,7 @@ fn outcome(rule: &str, command: &str) -> String {
 
 #[test]
 fn every_road_comes_to_an_end() {
-    const GUARD: &str = "replacement: { unguarded: guard, guard: v }";
+    const GUARD: &str = "replacement: { policy: check_version, version: v }";
     const NUMBERS: &str = "sequence: { field: no, counter: no, start: 100 }";
     const OPTIMISTIC: &str = "sequence: { field: no, strategy: optimistic }";
     const TREE: &str = "tree: {}";
@@ -82,7 +82,7 @@ fn every_road_comes_to_an_end() {
 fn a_bulk_write_of_mongodb_8_is_rehearsed_too() {
     let command = r#"{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"v": 1}}],
         "nsInfo": [{"ns": "d.c"}], "$db": "admin"}"#;
-    let shown = outcome("replacement: { unguarded: guard, guard: v }", command);
+    let shown = outcome("replacement: { policy: check_version, version: v }", command);
     assert!(shown.contains("filter: {v: 1}, updateMods: {v: 2}"), "{shown}");
 }
 

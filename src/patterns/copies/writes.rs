@@ -24,7 +24,7 @@ impl From<Fault> for Verdict<'_> {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Rejected(rejection) => Self::Reject(rejection),
-            Fault::Unclear(rejection) => Self::Unguardable(rejection),
+            Fault::Unclear(rejection) => Self::Unsupported(rejection),
         }
     }
 }

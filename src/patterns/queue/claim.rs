@@ -37,14 +37,18 @@ impl Queue {
                 if let Some(refusal) = self.odd_bookkeeping(operators) {
                     return Ok(refusal);
                 }
-                let own_time = self.own_time(written_time(operators, self.since.as_str()), now)?;
+                let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
                 Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))
             }
             Modification::Replacement(document) if attempt == Attempt::Next => {
                 let document = document.as_document();
-                let time = self.own_time(document.get(self.since.as_str()), now)?;
+                let time = self.own_time(document.get(self.locked_at.as_str()), now)?;
                 let time = time.unwrap_or_else(|| OwnedValue::date(now));
-                Modification::Replacement(CowDocument::from_writer(edit::set(document, &self.since, time.as_value())))
+                Modification::Replacement(CowDocument::from_writer(edit::set(
+                    document,
+                    &self.locked_at,
+                    time.as_value(),
+                )))
             }
             _ => return Err(self.changes_attempts(update)),
         };
@@ -58,7 +62,7 @@ impl Queue {
     fn claim_conditions<'a>(&self) -> Conditions<'a> {
         let mut conditions = Conditions::new();
         conditions.push(CowDocument::build(|w| {
-            lock::write_free_or_over(w, &self.locked, &self.since, self.lease);
+            lock::write_free_or_over(w, &self.locked, &self.locked_at, self.lease);
         }));
         if let Some(max) = self.max_attempts {
             // A job without the field has never been claimed.
@@ -75,7 +79,7 @@ impl Queue {
             Change::Incremented(amount) => amount.as_integer() == Some(1),
             _ => attempt == Attempt::Next,
         };
-        let is_timed = matches!(change(operation, &self.since), Change::Now | Change::Set(_));
+        let is_timed = matches!(change(operation, &self.locked_at), Change::Now | Change::Set(_));
         counts && is_timed && has_all(update, &self.claim_conditions())
     }
 
@@ -86,12 +90,13 @@ impl Queue {
             Touch::Exact => operator == b"$rename",
             Touch::Inside | Touch::Around | Touch::Positional => true,
         };
-        let (operator, path, _) = touched(operators)
-            .find(|(operator, path, _)| [&self.since, &self.attempts].iter().any(|field| odd(field, path, operator)))?;
+        let (operator, path, _) = touched(operators).find(|(operator, path, _)| {
+            [&self.locked_at, &self.attempts].iter().any(|field| odd(field, path, operator))
+        })?;
         let (operator, path) = (super::text(operator), super::text(path));
-        Some(Verdict::unguardable(
+        Some(Verdict::unsupported(
             format!("{operator} on '{path}' reaches the fields that a claim sets"),
-            format!("Leave '{}' and '{}' to docward.", self.since, self.attempts),
+            format!("Leave '{}' and '{}' to docward.", self.locked_at, self.attempts),
         ))
     }
 
@@ -99,8 +104,8 @@ impl Queue {
     fn write_operators(&self, w: &mut Writer<'_>, operators: Document<'_>, own_time: Option<OwnedValue>) {
         let (truth, one) = (OwnedValue::boolean(true), OwnedValue::int32(1));
         let time = match &own_time {
-            Some(time) => ("$set", self.since.as_str(), time),
-            None => ("$currentDate", self.since.as_str(), &truth),
+            Some(time) => ("$set", self.locked_at.as_str(), time),
+            None => ("$currentDate", self.locked_at.as_str(), &truth),
         };
         let ours = [time, ("$inc", self.attempts.as_str(), &one)];
         let is_own = |path: &[u8]| ours.iter().any(|(_, field, _)| field.as_bytes() == path);
@@ -133,8 +138,8 @@ impl Queue {
             Kind::Double if is_time => Ok(Some(OwnedValue::double(now as f64))),
             _ if is_number && is_time => Ok(Some(OwnedValue::int64(now))),
             _ => Err(Rejection::new(
-                format!("it sets '{}' to what is neither a date nor milliseconds since 1970", self.since),
-                format!("Leave '{}' out: a claim sets it.", self.since),
+                format!("it sets '{}' to what is neither a date nor milliseconds since 1970", self.locked_at),
+                format!("Leave '{}' out: a claim sets it.", self.locked_at),
             )),
         }
     }
@@ -146,15 +151,15 @@ impl Queue {
             return Err(upsert_of_a_job());
         }
         self.check_fence(update.filter.as_document(), update.multi)?;
-        let timeless = match change(operation, &self.since) {
+        let timeless = match change(operation, &self.locked_at) {
             Change::Removed => true,
             Change::Set(value) => matches!(value.kind, Kind::Null | Kind::Undefined),
             _ => false,
         };
         if timeless {
             return Err(Rejection::new(
-                format!("it keeps the lock and drops its time, '{}'", self.since),
-                format!("Send '{}' as it was read, or set {}: false.", self.since, self.locked),
+                format!("it keeps the lock and drops its time, '{}'", self.locked_at),
+                format!("Send '{}' as it was read, or set {}: false.", self.locked_at, self.locked),
             ));
         }
         let taken = CowDocument::build(|w| lock::write_taken(w, &self.locked));
@@ -169,9 +174,9 @@ impl Queue {
 }
 
 /// What operators set the time of a claim to.
-fn written_time<'o>(operators: Document<'o>, since: &str) -> Option<Value<'o>> {
+fn written_time<'o>(operators: Document<'o>, locked_at: &str) -> Option<Value<'o>> {
     let sets = |operator: &[u8]| matches!(operator, b"$set" | b"$min" | b"$max");
-    let mut writes = touched(operators).filter(|(operator, path, _)| sets(operator) && *path == since.as_bytes());
+    let mut writes = touched(operators).filter(|(operator, path, _)| sets(operator) && *path == locked_at.as_bytes());
     writes.next().map(|(.., value)| value)
 }
 

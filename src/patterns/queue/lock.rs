@@ -100,14 +100,14 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
 
 /// The condition of a claim: the lock is free, or it was taken longer ago than the lease by the server's clock. Dates and
 /// milliseconds since 1970 count; a lock without its time is over, one with anything else there never.
-pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, since: &Path, lease: Duration) {
+pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, locked_at: &Path, lease: Duration) {
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     w.array("$or", |a| {
         a.nested(|w| w.nested(locked.as_str(), |w| write_free_values(w, "$in")));
         a.nested(|w| {
             w.nested("$expr", |w| {
                 w.array("$lt", |a| {
-                    a.nested(|w| write_milliseconds(w, since));
+                    a.nested(|w| write_milliseconds(w, locked_at));
                     a.nested(|w| {
                         w.array("$subtract", |a| {
                             a.nested(|w| w.string("$toLong", "$$NOW"));
@@ -120,9 +120,9 @@ pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, since: &Path
     });
 }
 
-fn write_milliseconds(w: &mut Writer<'_>, since: &Path) {
+fn write_milliseconds(w: &mut Writer<'_>, locked_at: &Path) {
     w.nested("$convert", |w| {
-        w.string("input", format!("${since}"));
+        w.string("input", format!("${locked_at}"));
         w.string("to", "long");
         w.slot("onError").int64(i64::MAX);
         w.slot("onNull").int64(0);

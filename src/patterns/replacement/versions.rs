@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Conflict, NONE, Replacement, Unguarded, blocked, cannot_be_set, next_version};
+use super::{NONE, OnConflict, Policy, Replacement, blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Statement, Update, code};
 use crate::document::{
     CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, compare_numbers, edit,
@@ -18,18 +18,18 @@ impl Replacement {
         statement: &Statement<'a>,
         update: &Update<'a>,
         operators: Document<'_>,
-        guard: &Path,
+        version_field: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
-        let pinned = equality(update.filter.as_document(), guard.as_str());
-        match change(&statement.operation, guard) {
+        let pinned = equality(update.filter.as_document(), version_field.as_str());
+        match change(&statement.operation, version_field) {
             Change::Untouched => Ok(Verdict::Forward),
             // The application counts by itself.
             Change::Incremented(amount) if amount.as_integer().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
-            Change::Set(version) => self.set(update, operators, guard, version, pinned),
-            Change::Removed | Change::Incremented(_) => Err(set_back(guard)),
-            Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unguardable(
-                format!("it changes the version '{guard}' by other means than $set and $inc"),
-                format!("Leave '{guard}' out, or set it to the version that you read."),
+            Change::Set(version) => self.set(update, operators, version_field, version, pinned),
+            Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
+            Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unsupported(
+                format!("it changes the version '{version_field}' by other means than $set and $inc"),
+                format!("Leave '{version_field}' out, or set it to the version that you read."),
             )),
         }
     }
@@ -38,30 +38,30 @@ impl Replacement {
         &self,
         update: &Update<'a>,
         operators: Document<'_>,
-        guard: &Path,
+        version_field: &Path,
         version: Value<'_>,
         pinned: Option<Value<'_>>,
     ) -> Result<Verdict<'a>, Rejection> {
         let Some(next) = next_version(version) else {
             // A revision that its application changes with each save is in its filter too.
             let is_checked = pinned.is_some_and(|pinned| pinned.kind == Kind::Null || next_version(pinned).is_none());
-            return if is_checked { Ok(Verdict::Forward) } else { Err(no_number(guard)) };
+            return if is_checked { Ok(Verdict::Forward) } else { Err(no_number(version_field)) };
         };
         match pinned {
             Some(pinned) if next_version(pinned).is_none() || is_above(version, pinned) => Ok(Verdict::Forward),
-            Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(guard)),
-            Some(pinned) if compare_numbers(version, pinned) != Some(Ordering::Equal) => Err(set_back(guard)),
-            Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, guard, &next)))),
+            Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(version_field)),
+            Some(pinned) if compare_numbers(version, pinned) != Some(Ordering::Equal) => Err(set_back(version_field)),
+            Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, version_field, &next)))),
             // Null stands for no version: it was read without.
-            None if self.unguarded == Unguarded::Guard || version.kind == Kind::Null => {
-                Ok(self.conditional(with_version(update, operators, guard, &next), guard, version))
+            None if self.policy == Policy::CheckVersion || version.kind == Kind::Null => {
+                Ok(self.conditional(with_version(update, operators, version_field, &next), version_field, version))
             }
             None => {
                 let mut update = update.clone();
                 update.conditions.push(CowDocument::build(|w| {
-                    w.nested(guard.as_str(), |w| w.nested("$not", |w| w.value("$gte", version)));
+                    w.nested(version_field.as_str(), |w| w.nested("$not", |w| w.value("$gte", version)));
                 }));
-                let checks_match = self.conflict == Conflict::Error;
+                let checks_match = self.on_conflict == OnConflict::Error;
                 Ok(Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match }))
             }
         }
@@ -69,14 +69,21 @@ impl Replacement {
 }
 
 /// The operators with another version in their `$set`.
-fn with_version<'a>(update: &Update<'a>, operators: Document<'_>, guard: &Path, version: &OwnedValue) -> Update<'a> {
+fn with_version<'a>(
+    update: &Update<'a>,
+    operators: Document<'_>,
+    version_field: &Path,
+    version: &OwnedValue,
+) -> Update<'a> {
     let operators = CowDocument::build(|w| {
         for operator in operators.elements() {
             match operator.value.as_document().filter(|_| operator.key == b"$set") {
                 Some(fields) => w.nested("$set", |w| {
                     for field in fields.elements() {
-                        match (field.value.as_document(), below(guard, field.key)) {
-                            _ if field.key == guard.as_str().as_bytes() => w.value(field.key, version.as_value()),
+                        match (field.value.as_document(), below(version_field, field.key)) {
+                            _ if field.key == version_field.as_str().as_bytes() => {
+                                w.value(field.key, version.as_value())
+                            }
                             (Some(around), Some(rest)) => {
                                 let counted = CowDocument::from_writer(edit::set(around, &rest, version.as_value()));
                                 w.value(field.key, Value::document(counted.as_document()));
@@ -107,38 +114,38 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     }
 }
 
-fn no_number(guard: &Path) -> Rejection {
+fn no_number(version_field: &Path) -> Rejection {
     Rejection::new(
-        format!("it sets the version '{guard}' to what is no number, without the one that was read"),
-        format!("Leave '{guard}' out, or put the one that you read into the filter."),
+        format!("it sets the version '{version_field}' to what is no number, without the one that was read"),
+        format!("Leave '{version_field}' out, or put the one that you read into the filter."),
     )
 }
 
-fn set_back(guard: &Path) -> Rejection {
+fn set_back(version_field: &Path) -> Rejection {
     Rejection::new(
-        format!("it sets the version '{guard}' back, or removes it"),
-        format!("Leave '{guard}' out; it is counted up by itself."),
+        format!("it sets the version '{version_field}' back, or removes it"),
+        format!("Leave '{version_field}' out; it is counted up by itself."),
     )
 }
 
 /// The verdict on a client's pipeline that cannot pass: one that may replace the whole document, or writes the version.
-pub(super) fn pipeline<'a>(stages: Document<'_>, guard: Option<&Path>) -> Option<Verdict<'a>> {
+pub(super) fn pipeline<'a>(stages: Document<'_>, version_field: Option<&Path>) -> Option<Verdict<'a>> {
     let stages = || stages.values().filter_map(Value::as_document).filter_map(Document::first);
     if stages().any(|stage| replaces(&stage)) {
-        return Some(Verdict::unguardable(
+        return Some(Verdict::unsupported(
             "it is an aggregation pipeline that can replace the whole document",
             "Use $set and $unset, as stages or as update operators.",
         ));
     }
-    let guard = guard?;
+    let version_field = version_field?;
     let writes = |stage: Element<'_>| match stage.value.as_document() {
-        Some(fields) => fields.elements().any(|field| guard.overlaps(field.key)),
-        None => names(stage.value).any(|name| guard.overlaps(name)),
+        Some(fields) => fields.elements().any(|field| version_field.overlaps(field.key)),
+        None => names(stage.value).any(|name| version_field.overlaps(name)),
     };
     stages().any(writes).then(|| {
-        Verdict::unguardable(
-            format!("it changes the version '{guard}' in an aggregation pipeline"),
-            format!("Leave '{guard}' out, or set it with $set to the version that you read."),
+        Verdict::unsupported(
+            format!("it changes the version '{version_field}' in an aggregation pipeline"),
+            format!("Leave '{version_field}' out, or set it with $set to the version that you read."),
         )
     })
 }
@@ -162,22 +169,22 @@ fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The update with its version counted up, unless it does that itself.
-pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
+pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
-        Modification::Operators(operators) => match with_increment(operators.as_document(), guard) {
+        Modification::Operators(operators) => match with_increment(operators.as_document(), version_field) {
             Ok(counted) => counted,
             Err(rejection) => return Verdict::Reject(rejection),
         },
         Modification::Pipeline(pipeline) => match &pipeline.meaning {
-            Modification::Operators(operators) if is_counted(operators.as_document(), guard) => {
-                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), guard)
+            Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
+                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), version_field)
             }
             _ => None,
         },
         Modification::ClientPipeline(stages) => {
             let stages = stages.values().filter_map(Value::as_document).map(CowDocument::from).collect();
-            with_stage(stages, update.modification.clone(), guard)
+            with_stage(stages, update.modification.clone(), version_field)
         }
     };
     match modification {
@@ -192,23 +199,23 @@ pub(super) fn counted<'a>(update: &Update<'a>, guard: &Path) -> Verdict<'a> {
 }
 
 /// Whether docward is to count these operators: they change something, and not the version.
-fn is_counted(operators: Document<'_>, guard: &Path) -> bool {
+fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
     let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
-    written.peek().is_some() && !written.any(|(_, path, _)| guard.overlaps(path))
+    written.peek().is_some() && !written.any(|(_, path, _)| version_field.overlaps(path))
 }
 
 /// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert; a document
 /// around it is set field by field, since the server takes no path that two operators write.
-fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Result<Option<Modification<'a>>, Rejection> {
-    if !is_counted(operators, guard) {
+fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
+    if !is_counted(operators, version_field) {
         return Ok(None);
     }
     let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
     let mut inserted = Vec::new();
     for field in on_insert.elements() {
-        beside(guard, field.key, field.value, &mut inserted)?;
+        beside(version_field, field.key, field.value, &mut inserted)?;
     }
-    let version = guard.as_str();
+    let version = version_field.as_str();
     let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
     Ok(Some(Modification::Operators(CowDocument::build(|w| {
         for operator in operators.elements() {
@@ -233,24 +240,24 @@ fn with_increment<'a>(operators: Document<'_>, guard: &Path) -> Result<Option<Mo
 
 /// What is set at `path`, without the version: the fields of a document around it one by one.
 fn beside<'v>(
-    guard: &Path,
+    version_field: &Path,
     path: &[u8],
     value: Value<'v>,
     fields: &mut Vec<(Vec<u8>, Value<'v>)>,
 ) -> Result<(), Rejection> {
-    if !guard.overlaps(path) {
+    if !version_field.overlaps(path) {
         fields.push((path.to_vec(), value));
         return Ok(());
     }
-    if !guard.is_below(path) {
+    if !version_field.is_below(path) {
         return Ok(());
     }
-    let around = value.as_document().ok_or_else(|| blocked(guard, value.kind))?;
+    let around = value.as_document().ok_or_else(|| blocked(version_field, value.kind))?;
     for field in around.elements() {
         if cannot_be_set(&field) {
-            return Err(blocked(guard, value.kind));
+            return Err(blocked(version_field, value.kind));
         }
-        beside(guard, &[path, b".", field.key].concat(), field.value, fields)?;
+        beside(version_field, &[path, b".", field.key].concat(), field.value, fields)?;
     }
     Ok(())
 }
@@ -258,9 +265,9 @@ fn beside<'v>(
 /// The update without the `$inc` that counts its version up, for documents whose version cannot be incremented. `null`
 /// becomes 1, as if the version were missing: `$max` takes the larger value, null comes before all numbers, and what is no
 /// number comes after them and stays.
-pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path, code: i32) -> Option<Operation<'a>> {
+pub(super) fn uncounted<'a>(update: &Update<'a>, version_field: &Path, code: i32) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
-    let version = guard.as_str();
+    let version = version_field.as_str();
     let has_room = code != code::PATH_NOT_VIABLE;
     let begin = |w: &mut Writer<'_>| w.int32(version, 1);
     let mut has_max = false;
@@ -300,13 +307,13 @@ pub(super) fn uncounted<'a>(update: &Update<'a>, guard: &Path, code: i32) -> Opt
 fn with_stage<'a>(
     mut stages: Vec<CowDocument<'a>>,
     meaning: Modification<'a>,
-    guard: &Path,
+    version_field: &Path,
 ) -> Option<Modification<'a>> {
-    let reference = format!("${guard}");
+    let reference = format!("${version_field}");
     let is = |w: &mut Writer<'_>, operator: &str| w.string(operator, &reference);
     stages.push(CowDocument::build(|w| {
         w.nested("$set", |w| {
-            w.nested(guard.as_str(), |w| {
+            w.nested(version_field.as_str(), |w| {
                 w.array("$cond", |a| {
                     a.nested(|w| is(w, "$isNumber"));
                     a.nested(|w| {
@@ -330,9 +337,9 @@ fn with_stage<'a>(
 
 /// What to say of a stored document that has another version than the statement's condition wants; `None` if its version is
 /// not what the statement failed by.
-pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) -> Option<Rejection> {
-    let wanted = update.conditions.iter().find_map(|condition| condition.as_document().get(guard.as_str()))?;
-    let found = match guard.lookup(stored) {
+pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Document<'_>) -> Option<Rejection> {
+    let wanted = update.conditions.iter().find_map(|condition| condition.as_document().get(version_field.as_str()))?;
+    let found = match version_field.lookup(stored) {
         Lookup::Found(version) => version,
         Lookup::Missing | Lookup::Blocked(_) => NONE,
     };
@@ -344,12 +351,15 @@ pub(super) fn conflict(update: &Update<'_>, guard: &Path, stored: Document<'_>) 
     if is_kept {
         return None;
     }
-    let stored = described(guard, found);
+    let stored = described(version_field, found);
     let (reason, hint) = match limit {
         Some(limit) => (
-            format!("it sets '{guard}' to {}, and the stored document has {stored}: versions only go up", text(limit)),
             format!(
-                "Leave '{guard}' out, or put the one you read into the filter. (For the DBA: `unguarded: guard` takes it \
+                "it sets '{version_field}' to {}, and the stored document has {stored}: versions only go up",
+                text(limit)
+            ),
+            format!(
+                "Leave '{version_field}' out, or put the one you read into the filter. (For the DBA: `policy: check_version` takes it \
                  for the version that was read.)"
             ),
         ),
@@ -369,8 +379,12 @@ fn same(one: Value<'_>, other: Value<'_>) -> bool {
     one == other || compare_numbers(one, other) == Some(Ordering::Equal)
 }
 
-fn described(guard: &Path, version: Value<'_>) -> String {
-    if version.kind == Kind::Null { format!("no '{guard}'") } else { format!("'{guard}' {}", text(version)) }
+fn described(version_field: &Path, version: Value<'_>) -> String {
+    if version.kind == Kind::Null {
+        format!("no '{version_field}'")
+    } else {
+        format!("'{version_field}' {}", text(version))
+    }
 }
 
 /// A version as people write it.

@@ -1,4 +1,4 @@
-//! Writes to guarded fields beside operators that a pipeline cannot express (`$push` with `$sort`, array filters,
+//! Writes to protected fields beside operators that a pipeline cannot express (`$push` with `$sort`, array filters,
 //! positional paths, `$setOnInsert` of an upsert): the operators themselves, without the writes that are late.
 //!
 //! Which ones are late is read from the stored document's stamps, in one transaction with the statement.
@@ -12,26 +12,26 @@ use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, docume
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
 
-/// A statement with guarded writes.
+/// A statement with protected writes.
 #[derive(Debug, Clone)]
 pub(super) struct InOperators {
     store: String,
     per: Per,
     stamp_type: StampType,
-    /// The guarded paths that it writes, and when.
-    guarded: Vec<(String, Time)>,
-    /// Guarded paths that its filter puts into a document that it inserts.
+    /// The protected paths that it writes, and when.
+    protected: Vec<(String, Time)>,
+    /// Protected paths that its filter puts into a document that it inserts.
     pinned: Vec<(String, Time)>,
 }
 
 impl InOperators {
-    pub(super) fn new(rule: &Timestamps, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> Self {
+    pub(super) fn new(rule: &Timestamps, protected: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> Self {
         let owned = |stamps: &[Stamp<'_>]| stamps.iter().map(|stamp| (stamp.path.to_owned(), stamp.time)).collect();
         Self {
             store: rule.store.clone(),
             per: rule.per,
             stamp_type: rule.stamp_type,
-            guarded: owned(guarded),
+            protected: owned(protected),
             pinned: owned(pinned),
         }
     }
@@ -50,12 +50,12 @@ impl InOperators {
         stamp.is_some_and(|stamp| self.stamp_type.is_newer(stamp, time))
     }
 
-    /// The guarded writes that are not late.
+    /// The protected writes that are not late.
     fn timely<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, Time)> {
-        self.guarded.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
+        self.protected.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
     }
 
-    /// `operators` with the guarded writes of `timely` only, and their stamps, for this stored document.
+    /// `operators` with the protected writes of `timely` only, and their stamps, for this stored document.
     fn applied<'a>(
         &self,
         operators: Document<'_>,
@@ -64,7 +64,7 @@ impl InOperators {
     ) -> CowDocument<'a> {
         let path_is = |path: &str, key: &[u8]| path.as_bytes() == key;
         let is_late = |key: &[u8]| {
-            self.guarded.iter().any(|(path, _)| path_is(path, key))
+            self.protected.iter().any(|(path, _)| path_is(path, key))
                 && !timely.iter().any(|(path, _)| path_is(path, key))
         };
         let is_stamp = |key: &[u8]| {
@@ -103,7 +103,7 @@ impl InOperators {
                     let value = self.stamp_type.value(time);
                     Write { path, change: Change::Put(Put::Value(value)) }
                 });
-                // Guarded paths are distinct, and none lies in another.
+                // Protected paths are distinct, and none lies in another.
                 if let Ok(stamps) = Writes::new(writes.collect()) {
                     w.nested(&self.store, |w| stamps.tree().write_values(w));
                 }

@@ -1,4 +1,4 @@
-//! What an upsert inserts because its filter demands it: guarded fields get stamps as if the update had written them, and
+//! What an upsert inserts because its filter demands it: protected fields get stamps as if the update had written them, and
 //! a demanded stamp would be a forged one.
 
 use super::super::Rejection;
@@ -10,7 +10,7 @@ use crate::command::{Modification, Update};
 use crate::document::{CowDocument, Document, Path, Value};
 use crate::effect::{Held, inserted};
 
-/// Guarded fields that the filter puts into the inserted document and the update does not write.
+/// Protected fields that the filter puts into the inserted document and the update does not write.
 #[derive(Debug, Default)]
 pub(super) struct Pinned {
     pub(super) paths: Vec<String>,
@@ -83,10 +83,11 @@ impl Timestamps {
     }
 }
 
-/// Why an upsert that could insert guarded fields of its filter needs a time.
+/// Why an upsert that could insert protected fields of its filter needs a time.
 pub(super) fn without_time(pinned: &Pinned, rejection: Rejection) -> Rejection {
     let path = pinned.paths.first().map_or("", String::as_str);
-    let reason = format!("as an upsert it could insert the guarded field '{path}' of its filter: {}", rejection.reason);
+    let reason =
+        format!("as an upsert it could insert the protected field '{path}' of its filter: {}", rejection.reason);
     Rejection { reason, ..rejection }
 }
 

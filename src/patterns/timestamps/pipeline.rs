@@ -94,12 +94,12 @@ impl<'r> Stage<'r> {
         Self { forms }
     }
 
-    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `guarded`; those of `pinned` for a document
+    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `protected`; those of `pinned` for a document
     /// that an upsert inserts without an `_id`.
-    pub(super) fn update<'a>(self, tree: Tree<'_>, guarded: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> CowDocument<'a> {
-        let whole = guarded.first().map(|stamp| Stamp { path: "", time: stamp.time });
+    pub(super) fn update<'a>(self, tree: Tree<'_>, protected: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> CowDocument<'a> {
+        let whole = protected.first().map(|stamp| Stamp { path: "", time: stamp.time });
         let stamped = match self.forms.per {
-            Per::Field => guarded,
+            Per::Field => protected,
             Per::Document => whole.as_slice(),
         };
         CowDocument::build_of(FIELD_LENGTH * (tree.len() + stamped.len()), |w| {
@@ -165,7 +165,7 @@ impl<'r> Stage<'r> {
                 (value, true) => slot.nested(|w| w.value("$literal", value)),
                 (value, false) => slot.value(value),
             },
-            Change::GuardedPut(put, time) => {
+            Change::ProtectedPut(put, time) => {
                 let (value, is_literal) = value_after(put);
                 let form = if is_literal { &self.forms.literal } else { &self.forms.register };
                 form.write(slot, filling(path, time, value));
@@ -245,12 +245,12 @@ impl<'r> Stage<'r> {
         if creating.clone().any(|write| write.time().is_none()) {
             return fail(slot);
         }
-        let guarded = creating.filter_map(|write| Some((write.path, write.time()?)));
+        let protected = creating.filter_map(|write| Some((write.path, write.time()?)));
         cond(
             slot,
             |slot| {
                 slot.nested(|w| {
-                    w.array("$and", |a| guarded.for_each(|(path, time)| self.stale(a.slot(), path, time)));
+                    w.array("$and", |a| protected.for_each(|(path, time)| self.stale(a.slot(), path, time)));
                 });
             },
             |slot| field(slot, path),

@@ -14,7 +14,7 @@ pub struct Timestamps {
     /// Top-level field that holds the stamps.
     pub(super) store: String,
     pub(super) per: Per,
-    pub(super) missing: Missing,
+    pub(super) without_source: WithoutSource,
     /// Milliseconds that a source time may be ahead of docward's clock.
     pub(super) max_ahead: Option<i64>,
     pub(super) hide: bool,
@@ -54,7 +54,7 @@ pub(super) enum Per {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum WithoutSource {
     Reject,
     Clock,
     Pass,
@@ -70,8 +70,10 @@ impl Timestamps {
         let fields = read_fields(reader);
         let store = read_path(reader, "store");
         let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
-        let missing = reader
-            .choice("missing", &[("reject", Missing::Reject), ("clock", Missing::Clock), ("pass", Missing::Pass)]);
+        let without_source = reader.choice(
+            "without_source",
+            &[("reject", WithoutSource::Reject), ("clock", WithoutSource::Clock), ("pass", WithoutSource::Pass)],
+        );
         let max_ahead = reader.duration("max_ahead");
         let hide = reader.boolean("hide");
         if let Some(store) = &store
@@ -92,7 +94,7 @@ impl Timestamps {
             fields,
             store,
             per,
-            missing: missing.map_or(Missing::Reject, |word| word.value),
+            without_source: without_source.map_or(WithoutSource::Reject, |word| word.value),
             max_ahead: max_ahead.map(|ahead| i64::try_from(ahead.value.as_millis()).unwrap_or(i64::MAX)),
             hide: hide.is_some_and(|flag| flag.value),
         })
@@ -226,7 +228,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     for text in texts {
         let path = super::super::located_path(reader.context(), text.clone())?.value;
         if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
-            let message = format!("`{path}` overlaps `{other}`: guarded fields must be disjoint");
+            let message = format!("`{path}` overlaps `{other}`: protected fields must be disjoint");
             reader.context().error(Code::ConflictingSettings, text.span, message);
             return None;
         }
@@ -235,7 +237,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     Some(Fields::Listed(paths))
 }
 
-/// The stamps and `_id` can be neither guarded nor a source.
+/// The stamps and `_id` can be neither protected nor a source.
 fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields: &Fields, store: &str) -> Option<()> {
     let place = reader.place();
     let listed = match fields {
@@ -248,7 +250,7 @@ fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields
     };
     let own = |path: &&Path| path.root() == store || path.root() == "_id";
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
-    let message = format!("`{taken}` can be neither guarded nor a source: it is `_id` or where the stamps are kept");
+    let message = format!("`{taken}` can be neither protected nor a source: it is `_id` or where the stamps are kept");
     reader.context().error(Code::ConflictingSettings, place, message);
     None
 }

@@ -3,26 +3,26 @@
 use super::super::{Context, Rejection};
 use super::Timestamps;
 use super::pipeline::Stamp;
-use super::settings::{Missing, Per, Source, StampType, Time};
+use super::settings::{Per, Source, StampType, Time, WithoutSource};
 use crate::document::{Document, Lookup, Path, Value};
 use crate::shell::to_iso;
 
 impl Timestamps {
-    /// The write's own time, or else `brought`; `None` when it has none and passes unguarded.
+    /// The write's own time, or else `brought`; `None` when it has none and passes without a timestamp.
     pub(super) fn source_time<'v>(
         &self,
         context: &Context<'v>,
         brought: Option<Time>,
         of_write: impl FnOnce(&Path) -> Lookup<'v>,
     ) -> Result<Option<Time>, Rejection> {
-        match (self.source_value(context, of_write), self.missing) {
+        match (self.source_value(context, of_write), self.without_source) {
             _ if matches!(self.source, Source::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
             (Lookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
             _ if brought.is_some() => Ok(brought),
-            (_, Missing::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
-            (_, Missing::Pass) => Ok(None),
-            (_, Missing::Reject) => Err(Rejection::new(
-                format!("it writes guarded fields without its source time, {}", self.source_place()),
+            (_, WithoutSource::Clock) => Ok(Some(self.stamp_type.clock(context.now))),
+            (_, WithoutSource::Pass) => Ok(None),
+            (_, WithoutSource::Reject) => Err(Rejection::new(
+                format!("it writes protected fields without its source time, {}", self.source_place()),
                 format!("Send {} along, as {}.", self.source_place(), self.stamp_type.wanted()),
             )),
         }
@@ -133,11 +133,11 @@ impl Timestamps {
         )
     }
 
-    /// Each stamp belongs to one guarded field that the same statement writes.
+    /// Each stamp belongs to one protected field that the same statement writes.
     pub(super) fn check_stamps<'u>(
         &self,
         stamps: &[Stamp<'_>],
-        guarded: impl Iterator<Item = &'u [u8]> + Clone,
+        protected: impl Iterator<Item = &'u [u8]> + Clone,
     ) -> Result<(), Rejection> {
         for (index, Stamp { path, .. }) in stamps.iter().enumerate() {
             let place = if path.is_empty() { self.store.clone() } else { format!("{}.{path}", self.store) };
@@ -145,14 +145,14 @@ impl Timestamps {
             if before.iter().any(|other| other.path == *path) {
                 return Err(Rejection::new(format!("it sets the stamp '{place}' twice"), "Set it once."));
             }
-            let mut guarded = guarded.clone();
+            let mut protected = protected.clone();
             let written = match self.per {
-                Per::Document => guarded.next().is_some(),
-                Per::Field => guarded.any(|written| written == path.as_bytes()),
+                Per::Document => protected.next().is_some(),
+                Per::Field => protected.any(|written| written == path.as_bytes()),
             };
             if !written {
                 return Err(Rejection::new(
-                    format!("it sets the stamp '{place}', and writes no guarded field that it belongs to"),
+                    format!("it sets the stamp '{place}', and writes no protected field that it belongs to"),
                     "Write a stamp only together with its field.",
                 ));
             }

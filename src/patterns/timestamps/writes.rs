@@ -11,7 +11,7 @@ use crate::document::{Value, Writer};
 pub(super) enum Change<'v> {
     Put(Put<'v>),
     /// The same, unless the path's stamp is newer than this.
-    GuardedPut(Put<'v>, Time),
+    ProtectedPut(Put<'v>, Time),
     Add(Value<'v>),
 }
 
@@ -38,7 +38,7 @@ impl Write<'_> {
     /// The write's time, if a stamp guards it.
     pub(super) fn time(&self) -> Option<Time> {
         match self.change {
-            Change::GuardedPut(_, time) => Some(time),
+            Change::ProtectedPut(_, time) => Some(time),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ impl<'w> Tree<'w> {
 
     /// The writes that would create their paths.
     pub(super) fn creating(self) -> impl Iterator<Item = &'w Write<'w>> + Clone {
-        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::GuardedPut(Put::Nothing, _));
+        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::ProtectedPut(Put::Nothing, _));
         self.writes.iter().filter(move |write| !unset(write.change))
     }
 

@@ -20,7 +20,7 @@ impl Workload for Queue {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "queue: { locked: locked, since: tlocked, attempts: try, lease: 1s }".into()
+        "queue: { fields: { locked: locked, locked_at: tlocked, attempts: try }, lease: 1s }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {

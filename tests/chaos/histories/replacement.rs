@@ -19,7 +19,7 @@ impl Workload for Reject {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "replacement: { unguarded: reject }".into()
+        "replacement: { policy: reject }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {
@@ -69,7 +69,7 @@ impl Workload for Merge {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "replacement: { unguarded: merge }".into()
+        "replacement: { policy: merge }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {
@@ -120,7 +120,7 @@ impl Workload for Merge {
     }
 }
 
-/// `guard`: every write is counted, and a save of an older version than the stored one is refused.
+/// `check_version`: every write is counted, and a save of an older version than the stored one is refused.
 pub(super) struct Guard;
 
 impl Workload for Guard {
@@ -129,7 +129,7 @@ impl Workload for Guard {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "replacement: { unguarded: guard, guard: version }".into()
+        "replacement: { policy: check_version, version: version }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {

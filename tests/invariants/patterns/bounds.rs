@@ -49,7 +49,7 @@ impl Promise for Bounds {
     fn settings(&self) -> String {
         let bound =
             |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
-        let policy = if self.reject { ", unguarded: reject" } else { "" };
+        let policy = if self.reject { ", policy: reject" } else { "" };
         format!("bounds: {{ field: {}{}{}{policy} }}", self.field, bound("min", self.min), bound("max", self.max))
     }
 

@@ -23,11 +23,11 @@ impl Promise for Copies {
     }
 
     fn namespace(&self, collection: &str) -> String {
-        format!("guarded.{collection}_originals")
+        format!("protected.{collection}_originals")
     }
 
     fn settings(&self) -> String {
-        format!("copies: [{{ into: guarded.COLLECTION, key: {KEY}, fields: {{ name: {COPY} }} }}]")
+        format!("copies: [{{ into: protected.COLLECTION, key: {KEY}, fields: {{ name: {COPY} }} }}]")
     }
 
     fn fields(&self) -> Vec<String> {

@@ -109,7 +109,7 @@ impl Replacement {
 fn knows_count_updates() -> bool {
     static KNOWS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *KNOWS.get_or_init(|| {
-        understands(&["replacement: { unguarded: guard, guard: version, count_updates: true }".to_owned()])
+        understands(&["replacement: { policy: check_version, version: version, count_updates: true }".to_owned()])
     })
 }
 
@@ -122,15 +122,15 @@ impl Promise for Replacement {
         let policy = match self.policy {
             Policy::Reject => "reject",
             Policy::Merge => "merge",
-            Policy::Check => "guard",
+            Policy::Check => "check_version",
         };
-        let version = self.version.map(|version| format!(", guard: {version}")).unwrap_or_default();
-        let conflict = if self.ignore { ", conflict: ignore" } else { "" };
+        let version = self.version.map(|version| format!(", version: {version}")).unwrap_or_default();
+        let conflict = if self.ignore { ", on_conflict: ignore" } else { "" };
         let count = match self.version {
             Some(_) if knows_count_updates() => format!(", count_updates: {}", self.count_updates),
             _ => String::new(),
         };
-        format!("replacement: {{ unguarded: {policy}{version}{conflict}{count} }}")
+        format!("replacement: {{ policy: {policy}{version}{conflict}{count} }}")
     }
 
     fn fields(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `timestamps`: a guarded field changes together with its stamp, which is the source's time and never goes back.
+//! `timestamps`: a protected field changes together with its stamp, which is the source's time and never goes back.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -195,8 +195,8 @@ impl Promise for Timestamps {
         let per = if self.per_document { ", per: document" } else { "" };
         let missing = match self.missing {
             Missing::Reject => "",
-            Missing::Clock => ", missing: clock",
-            Missing::Pass => ", missing: pass",
+            Missing::Clock => ", without_source: clock",
+            Missing::Pass => ", without_source: pass",
         };
         format!("timestamps: {{ source: {SOURCE}{fields}{per}{missing} }}")
     }
