@@ -1,14 +1,14 @@
 //! Messages as drivers send them, and rule sets of any size: what both benchmarks feed on.
 //!
 //! Built with the `bson` crate and no code of docward's, so that a benchmark cannot measure its own
-//! preparations. Next: `messages.rs` judges them, `compare/load.rs` sends them.
+//! preparations. Next: `messages.rs` evaluates them, `compare/load.rs` sends them.
 
 #![allow(dead_code, reason = "each benchmark compiles its own copy and uses its part")]
 
 use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
-/// Source time of the stamped writes; `compare/cycle.rs` counts it up in place, so that no write is stale.
+/// Source time of the timestamped writes; `compare/cycle.rs` counts it up in place, so that no write is stale.
 pub(crate) const TICK: i64 = 0x0000_0190_5EED_5EED;
 
 /// An OP_MSG: its body, and one document sequence unless `list` is empty.
@@ -164,7 +164,7 @@ pub(crate) fn update(collection: &str, id: i64, count: usize, change: &Document)
 /// A device's state: four fields and the source's own time.
 pub(crate) fn state() -> Document {
     let at = bson::DateTime::from_millis(TICK);
-    doc! { "$set": { "temperature": 21.5, "humidity": 40, "door": "shut", "battery": 87, "published_at": at } }
+    doc! { "$set": { "temperature": 21.5, "humidity": 40, "listener_context": "shut", "battery": 87, "published_at": at } }
 }
 
 /// One taken from what there is.
@@ -189,7 +189,7 @@ pub(crate) fn unrelated_rules(count: usize) -> String {
 /// The rules the benchmarks' rewritten statements meet, each for the collection of its name.
 pub(crate) fn guards() -> String {
     rules_each_of([
-        "stamped, timestamps: { source: published_at }",
+        "timestamped, timestamps: { source: published_at }",
         "newest, timestamps: { source: published_at, per: document }",
         "versioned, replacement: { policy: check_version, version: version }",
         "bounded, bounds: { field: available, min: 0 }",
@@ -198,7 +198,7 @@ pub(crate) fn guards() -> String {
     ])
 }
 
-/// One for each other pattern that judges.
+/// One for each other pattern that evaluates.
 pub(crate) fn other_guards() -> String {
     rules_each_of([
         "merged, replacement: { policy: merge }",

@@ -36,11 +36,11 @@ pub(crate) const ALL: &[HotPath] = &[
     one("triage: a find, 10 rules", |_| triages(10, frames::find("devices", 1))),
     one("triage: a find, 10,000 rules", |_| triages(10_000, frames::find("devices", 1))),
     one("triage: an insert of 1 KiB, 10,000 rules", |_| triages(10_000, frames::insert("devices", 1024))),
-    one("parse: OP_MSG", |_| parses_message(stamped(1))),
-    one("parse: an update by operators", |_| parses(Form::Update, stamped(1))),
+    one("parse: OP_MSG", |_| parses_message(timestamped(1))),
+    one("parse: an update by operators", |_| parses(Form::Update, timestamped(1))),
     one("parse: a replacement", |_| parses(Form::Update, versioned(1))),
     one("parse: an insert of 1 KiB", |_| parses(Form::Insert, frames::insert("numbered", 1024))),
-    one("plan: timestamps per field, 5 fields", |_| plans(stamped(1), is_rewritten)),
+    one("plan: timestamps per field, 5 fields", |_| plans(timestamped(1), is_rewritten)),
     one("plan: timestamps per document, 5 fields", |_| plans(newest(), is_rewritten)),
     one("plan: bounds", |_| plans(frames::update("bounded", 1, 1, &frames::taken()), is_rewritten)),
     one("plan: replacement guard", |_| plans(versioned(1), is_answered)),
@@ -55,7 +55,11 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: deny", |_| plans(frames::delete_all("kept"), is_answered)),
     one("plan: copies", |_| plans(frames::insert_document("people", person()), is_unchanged)),
     one("plan: tree, an insert below a parent", |_| plans_node()),
-    HotPath { name: "plan: timestamps, batch of 100", statements: 100, prepare: |n| plans(stamped(n), is_rewritten) },
+    HotPath {
+        name: "plan: timestamps, batch of 100",
+        statements: 100,
+        prepare: |n| plans(timestamped(n), is_rewritten),
+    },
     HotPath {
         name: "plan: replacement guard, batch of 100",
         statements: 100,
@@ -74,8 +78,8 @@ const fn one(name: &'static str, prepare: fn(usize) -> Work) -> HotPath {
     HotPath { name, statements: 1, prepare }
 }
 
-fn stamped(statements: usize) -> Vec<u8> {
-    frames::update("stamped", 1, statements, &frames::state())
+fn timestamped(statements: usize) -> Vec<u8> {
+    frames::update("timestamped", 1, statements, &frames::state())
 }
 
 fn newest() -> Vec<u8> {
@@ -129,7 +133,7 @@ fn parses(form: Form, frame: Vec<u8>) -> Work {
     })
 }
 
-/// A judged message from its whole frame to its last step, with what it asks for answered at once.
+/// A evaluated message from its whole frame to its last step, with what it asks for answered at once.
 fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
     plans_hearing(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
 }
@@ -168,7 +172,7 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
                 plan.next(Input::Found(Ok(Found::Numbers(numbers))), &mut session)
             }
             last => {
-                black_box(plan.take_observations());
+                black_box(plan.take_outcomes());
                 return last;
             }
         }

@@ -13,7 +13,7 @@ use bson::{Document, doc};
 use serde_json::{Value, json};
 use support::http::{Answer, Events, get, post, request, try_get};
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, free_port, poll};
+use support::process::{TIMEOUT, free_port, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -24,7 +24,7 @@ rules:
     namespace: "*.orders"
     replacement: { policy: reject }
 
-  # Behind a rule, but of the next one.
+  # Backend a rule, but of the next one.
   - name: tried   # not yet
     namespace: "*.items"
     mode: shadow
@@ -52,10 +52,10 @@ fn health_says_whether_clients_should_come() {
     let mut docward = Docward::before(&mongod.uri()).admin().start();
     let admin = docward.admin_address();
     assert_eq!(get(&admin, "/healthz").status, 200);
-    let ready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 200)).unwrap();
+    let ready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 200)).unwrap();
     assert_eq!(ready.json(), json!({"ready": true, "reasons": []}));
     drop(mongod);
-    let unready = poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
+    let unready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
     assert_eq!(unready.json()["reasons"][0]["code"], "upstream");
     assert_eq!(get(&admin, "/healthz").status, 200);
     let status = get(&admin, "/api/status").json();
@@ -81,7 +81,7 @@ fn a_drain_is_seen_until_it_is_over() {
     docward.signal("TERM");
     // On a slow machine its member may not seem to answer for a moment.
     let drains = |answer: &Answer| answer.status == 503 && answer.json()["reasons"][0]["code"] == "draining";
-    assert!(poll(PATIENCE, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
+    assert!(poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
     assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
     assert_eq!(say(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
     assert!(docward.wait().success());
@@ -121,10 +121,10 @@ fn rules_are_shown_with_what_they_said_and_retired_ones_too() {
     assert_eq!(status["members"][0]["listener"], docward.address());
     docward.rewrite_rules("version: 2\n");
     let status =
-        poll(PATIENCE, || Some(get(&admin, "/api/status").json()).filter(|status| status["reloads"]["refused"] == 1));
+        poll(TIMEOUT, || Some(get(&admin, "/api/status").json()).filter(|status| status["reloads"]["refused"] == 1));
     assert!(status.unwrap()["reloads"]["last_error"].as_str().unwrap().contains("rules.yaml:1:10"));
     docward.rewrite_rules(&RULES.replace("reject", "merge"));
-    let changed = poll(PATIENCE, || Some(get(&admin, "/api/rules").json()).filter(|now| now["set"] != rules["set"]));
+    let changed = poll(TIMEOUT, || Some(get(&admin, "/api/rules").json()).filter(|now| now["set"] != rules["set"]));
     let changed = changed.unwrap();
     let incarnations: Vec<_> =
         changed["rules"].as_array().unwrap().iter().filter(|rule| rule["name"] == "whole").collect();
@@ -180,7 +180,7 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
             // The first of another second tells what was left out in the one before.
             for shown in 1.. {
                 let left_out = events.next().1["left_out"].as_u64().unwrap();
-                assert!(began.elapsed() < PATIENCE, "none of {shown} says that others were left out");
+                assert!(began.elapsed() < TIMEOUT, "none of {shown} says that others were left out");
                 if left_out > 0 {
                     return (shown, left_out);
                 }
@@ -336,15 +336,15 @@ fn other_machines_need_the_token() {
 fn who_holds_connections_holds_up_nobody() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
-    let onlookers: Vec<Events> = (0..16).map(|_| Events::open(&admin, "/api/decisions").unwrap()).collect();
+    let telemetry: Vec<Events> = (0..16).map(|_| Events::open(&admin, "/api/decisions").unwrap()).collect();
     assert_eq!(Events::open(&admin, "/api/decisions").err(), Some(503));
     assert_eq!(get(&admin, "/healthz").status, 200);
     // More than there are places, and none of them says a word: clients feel nothing.
     let idle: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&admin).unwrap()).collect();
     assert!(replace(&docward).contains_key("writeErrors"));
-    drop((idle, onlookers));
+    drop((idle, telemetry));
     assert_eq!(get(&admin, "/healthz").status, 200);
-    let again = poll(PATIENCE, || Events::open(&admin, "/api/decisions").ok());
+    let again = poll(TIMEOUT, || Events::open(&admin, "/api/decisions").ok());
     assert!(again.is_some(), "places are free again");
 }
 
@@ -362,7 +362,7 @@ fn open(admin: &str, count: usize, text: &str) -> Vec<TcpStream> {
 /// How long it takes until the other side closes.
 fn closes(mut stream: TcpStream) -> Duration {
     let began = Instant::now();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = Vec::new();
     // Reset, if it has sent what nobody read.
     let _ = stream.read_to_end(&mut answer);
@@ -421,7 +421,7 @@ fn a_process_that_takes_over_takes_the_admin_address_too() {
     let mut first = start();
     let started = get(&admin, "/api/status").json()["started"].as_u64().unwrap();
     let _second = start();
-    let taken = poll(PATIENCE, || {
+    let taken = poll(TIMEOUT, || {
         // Whoever comes in between is not answered: scrapers and consoles come again.
         let status = try_get(&admin, "/api/status").ok()?.json();
         (status["started"].as_u64().unwrap() > started && status["ready"] == true).then_some(())

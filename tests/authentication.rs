@@ -15,7 +15,7 @@ use mongodb::error::ErrorKind;
 use support::driver::code;
 use support::frame::{Frame, Message};
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, free_port, poll};
+use support::process::{TIMEOUT, free_port, poll};
 use support::proxy::Docward;
 use support::raw;
 use support::scripted::{Peer, reply_to};
@@ -336,7 +336,7 @@ async fn copies_need_these_privileges_and_no_others() {
     docward.wait_for_log("this process keeps the copies true");
     let customers = database.collection::<Document>("customers");
     customers.update_one(doc! {}, doc! { "$set": { "name": "new" } }).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while database.collection::<Document>("orders").find_one(doc! { "customer_name": "new" }).await.unwrap().is_none() {
         assert!(Instant::now() < deadline, "the copy stays old");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -355,14 +355,13 @@ async fn a_service_user_that_will_not_do_is_said_at_start() {
         (format!("mongodb://{}/?replicaSet=rs0", mongod().address()), "the upstream wants a login, and rule 'numbers'"),
     ] {
         // It starts where the server did not answer within five seconds, and says so.
-        let log =
-            poll(PATIENCE, || match before().rules(&rules).argument("--service").argument(&service).try_start() {
-                Err(log) => Some(log),
-                Ok(docward) => {
-                    docward.wait_for_log("is not known yet");
-                    None
-                }
-            });
+        let log = poll(TIMEOUT, || match before().rules(&rules).argument("--service").argument(&service).try_start() {
+            Err(log) => Some(log),
+            Ok(docward) => {
+                docward.wait_for_log("is not known yet");
+                None
+            }
+        });
         let log = log.unwrap();
         assert!(log.contains(words), "{log}");
     }
@@ -381,7 +380,7 @@ fn a_server_that_was_down_at_start_is_asked_when_it_is_there() {
     docward.wait_for_log("is not known yet");
     mongod.restart();
     let told = || docward.log().iter().any(|line| line.contains("the upstream wants a login")).then_some(());
-    assert!(poll(PATIENCE, told).is_some());
+    assert!(poll(TIMEOUT, told).is_some());
 }
 
 /// The decision log names who is logged in, as the server says.

@@ -32,7 +32,7 @@ rules:
   - name: lenient
     namespace: shop.drafts
     replacement: { policy: check_version, version: version, on_conflict: ignore }
-  - name: stamped
+  - name: timestamped
     namespace: shop.devices
     timestamps: { source: at }
   - name: numbered
@@ -268,8 +268,8 @@ fn numbers_and_stamps_are_put_in() {
     assert_eq!((numbers[1] - numbers[0], numbers[2]), (1, 500));
     assert_eq!(sent[1], ops[1]);
     assert!(matches!(sent[2].get("updateMods"), Some(Bson::Array(_))), "{}", sent[2]);
-    let stamps = doc! { "t": at, "at": at };
-    assert_eq!(sent[5].get_document("document").unwrap().get_document("last_modified").unwrap(), &stamps);
+    let timestamps = doc! { "t": at, "at": at };
+    assert_eq!(sent[5].get_document("document").unwrap().get_document("last_modified").unwrap(), &timestamps);
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_rejection_inside_a_transaction_aborts_it_on_the_server() {
     }
 }
 
-/// Nothing of a batch goes up of which a part cannot be judged.
+/// Nothing of a batch goes up of which a part cannot be evaluated.
 #[test]
 fn the_buckets_of_a_guarded_time_series_are_refused_beside_other_namespaces() {
     let mut setting = Setting::new();

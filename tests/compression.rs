@@ -1,4 +1,4 @@
-//! OP_COMPRESSED before a real mongod: what is agreed on, that compressed messages are judged like plain ones,
+//! OP_COMPRESSED before a real mongod: what is agreed on, that compressed messages are evaluated like plain ones,
 //! that answers come back in the form they were asked in, and that both sides may differ.
 //!
 //! The format itself is tested in `wire::compressed`; pymongo's side is `tests/python/test_compression.py`.
@@ -26,13 +26,13 @@ rules:
   - name: numbered
     namespace: "*.invoices"
     sequence: { field: no, counter: no, block: 10 }
-  - name: stamped
+  - name: timestamped
     namespace: "*.devices"
     timestamps: { source: at, hide: true }
 "#;
 const COMPRESSORS: [(u8, &str); 3] = [(1, "snappy"), (2, "zlib"), (3, "zstd")];
 
-/// A raw connection that has agreed on one compressor and speaks nothing else.
+/// A raw connection that has agreed on one compressor and applies nothing else.
 struct Compressed {
     client: Client,
     compressor: u8,
@@ -92,7 +92,7 @@ fn compressed_messages_are_judged_and_answered_compressed() {
         let found = client.command(&database, doc! { "find": "invoices" });
         let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
         assert_eq!(batch[0].as_document().unwrap().get_i32("no").unwrap(), 1);
-        // Without acknowledgement, judged and not.
+        // Without acknowledgement, evaluated and not.
         for collection in ["orders", "free"] {
             let insert = doc! { "insert": collection, "writeConcern": { "w": 0 }, "$db": &database };
             client.send(&Message::new(insert).sequence("documents", vec![doc! { "_id": 9 }]).flags(MORE_TO_COME));
@@ -129,7 +129,7 @@ fn exhaust_cursors_stream_compressed() {
                 }
             }
             assert_eq!(seen, 10);
-            // Nothing is owed: a judged message is carried out.
+            // Nothing is pending: a evaluated message is carried out.
             client.command(&database, doc! { "insert": "orders", "documents": [{}] });
         }
     }

@@ -11,7 +11,7 @@ use bson::{Document, doc};
 use support::driver::refusal;
 use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, Resident, SOON, poll};
+use support::process::{Resident, SOON, TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
@@ -66,7 +66,7 @@ async fn connections_over_the_limit_are_told_so() {
         assert!(error.contains(words), "{error}");
         assert!(docward.wait_for_log("connection refused").contains(words));
         held.pop();
-        poll(PATIENCE, || (first_reply(&docward).get_f64("ok").unwrap() == 1.0).then_some(())).unwrap();
+        poll(TIMEOUT, || (first_reply(&docward).get_f64("ok").unwrap() == 1.0).then_some(())).unwrap();
         // The others were not disturbed.
         held.iter_mut().for_each(|client| assert!(client.exchange(&hello()).body().contains_key("maxWireVersion")));
     }
@@ -158,7 +158,7 @@ fn running_out_of_file_descriptors_is_survived() {
     let (lines, seconds) = (docward.log().len() as u64, started.elapsed().as_secs());
     assert!(lines < 11 + 2 * seconds, "{lines} lines of log in {seconds} seconds");
     drop(crowd);
-    let again = poll(PATIENCE, || {
+    let again = poll(TIMEOUT, || {
         let mut client = Client::connect(&docward.address());
         client.try_send_bytes(&hello().to_frame(1, 0).to_bytes()).ok()?;
         client.receive_within(SOON).ok()??;

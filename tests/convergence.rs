@@ -1,5 +1,5 @@
-//! The promise of `timestamps`: stamped updates delivered in any order, repeated at will, by eight concurrent
-//! writers and on every road a write can take, end in the document that source-time order gives.
+//! The promise of `timestamps`: timestamped updates delivered in any order, repeated at will, by eight concurrent
+//! writers and on every indirect_write a write can take, end in the document that source-time order gives.
 //! The expectation is a model of its own, `Case::expected`; nothing here uses docward's code.
 //! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
@@ -34,7 +34,7 @@ struct Kind {
     registers: &'static [&'static str],
     /// Writes are whole documents.
     whole: bool,
-    stamp: fn(i64) -> Bson,
+    timestamp: fn(i64) -> Bson,
 }
 
 const PER_FIELD: Kind = Kind {
@@ -42,27 +42,27 @@ const PER_FIELD: Kind = Kind {
     settings: "source: at",
     registers: &["a", "b", "c"],
     whole: false,
-    stamp: |time| Bson::DateTime(bson::DateTime::from_millis(1_000_000 + time)),
+    timestamp: |time| Bson::DateTime(bson::DateTime::from_millis(1_000_000 + time)),
 };
 const PATHS: Kind = Kind {
     name: "paths",
-    settings: "source: at, type: long, fields: [a, n.b, n.c, d.x.y], store: stamps",
+    settings: "source: at, type: long, fields: [a, n.b, n.c, d.x.y], store: timestamps",
     registers: &["a", "n.b", "n.c", "d.x.y"],
     whole: false,
-    stamp: Bson::Int64,
+    timestamp: Bson::Int64,
 };
 const PER_DOCUMENT: Kind = Kind {
     name: "per_document",
     settings: "source: at, type: timestamp, per: document",
     registers: &["a", "b", "c"],
     whole: true,
-    stamp: |time| Bson::Timestamp(bson::Timestamp { time: 7, increment: time as u32 + 1 }),
+    timestamp: |time| Bson::Timestamp(bson::Timestamp { time: 7, increment: time as u32 + 1 }),
 };
 const KINDS: [Kind; 3] = [PER_FIELD, PATHS, PER_DOCUMENT];
 
 impl Kind {
     fn store(&self) -> &'static str {
-        if self.settings.contains("store: stamps") { "stamps" } else { "last_modified" }
+        if self.settings.contains("store: timestamps") { "timestamps" } else { "last_modified" }
     }
 }
 
@@ -88,15 +88,15 @@ struct Case {
     /// Places in the history, each at least once.
     deliveries: Vec<usize>,
     /// How the deliveries are cut into parcels.
-    roads: Vec<(Road, usize)>,
+    indirect_writes: Vec<(Road, usize)>,
 }
 
 impl Case {
     /// What the events give when they are applied in the order of their times.
     fn expected(&self, kind: Kind, id: i64) -> Document {
-        let (mut document, mut stamps) = (doc! { "_id": id }, Document::new());
+        let (mut document, mut timestamps) = (doc! { "_id": id }, Document::new());
         for (time, writes) in self.history.iter().enumerate() {
-            let time = (kind.stamp)(time as i64);
+            let time = (kind.timestamp)(time as i64);
             if kind.whole {
                 document = replacement(writes, id, time.clone());
                 document.insert(kind.store(), time);
@@ -108,14 +108,14 @@ impl Case {
                     Some(value) => set(&mut document, path, value.clone()),
                     None => unset(&mut document, path),
                 }
-                // An insert stamps what it holds.
-                if value.is_some() || !(self.inserted && time == (kind.stamp)(0)) {
-                    set(&mut stamps, path, time.clone());
+                // An insert timestamps what it holds.
+                if value.is_some() || !(self.inserted && time == (kind.timestamp)(0)) {
+                    set(&mut timestamps, path, time.clone());
                 }
             }
         }
         if !kind.whole {
-            document.insert(kind.store(), stamps);
+            document.insert(kind.store(), timestamps);
         }
         document
     }
@@ -124,12 +124,12 @@ impl Case {
     fn parcels(&self) -> Vec<(Road, Vec<usize>)> {
         let mut parcels = Vec::new();
         let mut left = self.deliveries.as_slice();
-        for (road, size) in self.roads.iter().cycle() {
+        for (indirect_write, size) in self.indirect_writes.iter().cycle() {
             if left.is_empty() {
                 break;
             }
             let (parcel, rest) = left.split_at((*size).min(left.len()));
-            parcels.push((*road, parcel.to_vec()));
+            parcels.push((*indirect_write, parcel.to_vec()));
             left = rest;
         }
         parcels
@@ -206,29 +206,37 @@ fn writes(kind: Kind) -> impl Strategy<Value = Writes> {
 }
 
 fn cases(kind: Kind) -> impl Strategy<Value = Case> {
-    let road = prop_oneof![
+    let indirect_write = prop_oneof![
         2 => Just(Road::Single),
         1 => Just(Road::FindAndModify),
         1 => Just(Road::Ordered),
         1 => Just(Road::Unordered),
         1 => Just(Road::Transaction),
     ];
-    let parts = (vec(writes(kind), 2..16), any::<bool>(), vec(any::<Index>(), 0..16), vec((road, 1..5usize), 1..8));
-    parts.prop_flat_map(|(history, inserted, repeated, roads)| {
+    let parts =
+        (vec(writes(kind), 2..16), any::<bool>(), vec(any::<Index>(), 0..16), vec((indirect_write, 1..5usize), 1..8));
+    parts.prop_flat_map(|(history, inserted, repeated, indirect_writes)| {
         let repeated = repeated.iter().map(|index| index.index(history.len()));
         let deliveries: Vec<usize> = (0..history.len()).chain(repeated).collect();
         // The insert has arrived already, and an insert is not repeated.
         let deliveries: Vec<usize> = deliveries.into_iter().filter(|event| !inserted || *event > 0).collect();
-        (Just(history), Just(inserted), Just(deliveries).prop_shuffle(), Just(roads))
-            .prop_map(|(history, inserted, deliveries, roads)| Case { history, inserted, deliveries, roads })
+        (Just(history), Just(inserted), Just(deliveries).prop_shuffle(), Just(indirect_writes)).prop_map(
+            |(history, inserted, deliveries, indirect_writes)| Case { history, inserted, deliveries, indirect_writes },
+        )
     })
 }
 
 /// One writer's way of sending one parcel. An application repeats a transaction that the server tells it to.
-async fn send(database: &Database, kind: Kind, id: i64, road: Road, updates: Vec<Document>) -> Result<(), Error> {
+async fn send(
+    database: &Database,
+    kind: Kind,
+    id: i64,
+    indirect_write: Road,
+    updates: Vec<Document>,
+) -> Result<(), Error> {
     let collection: Collection<Document> = database.collection(kind.name);
     let filter = doc! { "_id": id };
-    match road {
+    match indirect_write {
         Road::Single => {
             for update in updates {
                 match kind.whole {
@@ -247,7 +255,7 @@ async fn send(database: &Database, kind: Kind, id: i64, road: Road, updates: Vec
         }
         Road::Ordered | Road::Unordered => {
             let updates: Vec<_> = updates.iter().map(|u| doc! { "q": &filter, "u": u, "upsert": true }).collect();
-            let ordered = matches!(road, Road::Ordered);
+            let ordered = matches!(indirect_write, Road::Ordered);
             let command = doc! { "update": kind.name, "updates": &updates, "ordered": ordered };
             let reply = database.run_command(command).await?;
             assert_eq!(write_errors(&reply), [], "{reply}");
@@ -288,15 +296,16 @@ async fn send(database: &Database, kind: Kind, id: i64, road: Road, updates: Vec
 async fn deliver(database: &Database, kind: Kind, case: &Case, id: i64) -> Result<Document, Error> {
     let collection: Collection<Document> = database.collection(kind.name);
     if case.inserted {
-        collection.insert_one(replacement(&case.history[0], id, (kind.stamp)(0))).await?;
+        collection.insert_one(replacement(&case.history[0], id, (kind.timestamp)(0))).await?;
     }
     let mut writers: tokio::task::JoinSet<Result<(), Error>> = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let (database, case) = (database.clone(), case.clone());
         writers.spawn(async move {
-            for (road, events) in case.parcels().into_iter().skip(writer).step_by(WRITERS) {
-                let update = |event: usize| modification(kind, &case.history[event], id, (kind.stamp)(event as i64));
-                send(&database, kind, id, road, events.into_iter().map(update).collect()).await?;
+            for (indirect_write, events) in case.parcels().into_iter().skip(writer).step_by(WRITERS) {
+                let update =
+                    |event: usize| modification(kind, &case.history[event], id, (kind.timestamp)(event as i64));
+                send(&database, kind, id, indirect_write, events.into_iter().map(update).collect()).await?;
             }
             Ok(())
         });
@@ -308,14 +317,14 @@ async fn deliver(database: &Database, kind: Kind, case: &Case, id: i64) -> Resul
 }
 
 /// docward with the rules of all kinds before the shared mongod, and a database with their collections.
-struct Bench {
+struct ApplicableRules {
     runtime: tokio::runtime::Runtime,
     _docward: Docward,
     database: Database,
 }
 
-impl Bench {
-    fn new(protected: bool) -> Bench {
+impl ApplicableRules {
+    fn new(protected: bool) -> ApplicableRules {
         let rule = |kind: &Kind| {
             format!(
                 "  - {{name: {}, namespace: \"*.{}\", timestamps: {{{}}}}}\n",
@@ -337,7 +346,7 @@ impl Bench {
             }
             database
         });
-        Bench { runtime, _docward: docward, database }
+        ApplicableRules { runtime, _docward: docward, database }
     }
 
     fn outcome(&self, kind: Kind, case: &Case) -> (Document, Result<Document, Error>) {
@@ -347,7 +356,7 @@ impl Bench {
 }
 
 fn converges(kind: Kind) {
-    let bench = Bench::new(true);
+    let bench = ApplicableRules::new(true);
     let config = Config { cases: scaled(60), failure_persistence: None, max_shrink_iters: 500, ..Config::default() };
     let outcome = TestRunner::new(config).run(&cases(kind), |case| {
         let (expected, stored) = bench.outcome(kind, &case);
@@ -377,12 +386,16 @@ fn whole_documents_converge_by_one_stamp() {
 /// The newest first: what `converges` shows is the rule's doing.
 #[test]
 fn the_same_history_diverges_without_the_rule() {
-    let (protected, bare) = (Bench::new(true), Bench::new(false));
+    let (protected, bare) = (ApplicableRules::new(true), ApplicableRules::new(false));
     for kind in KINDS {
         let path = kind.registers[0];
         let history = (0..6).map(|value| Writes::from([(path, Some(Bson::Int32(value)))])).collect();
-        let case =
-            Case { history, inserted: false, deliveries: (0..6).rev().collect(), roads: vec![(Road::Ordered, 6)] };
+        let case = Case {
+            history,
+            inserted: false,
+            deliveries: (0..6).rev().collect(),
+            indirect_writes: vec![(Road::Ordered, 6)],
+        };
         let (expected, stored) = protected.outcome(kind, &case);
         assert_eq!(stored.unwrap(), expected);
         let (expected, stored) = bare.outcome(kind, &case);
@@ -393,14 +406,14 @@ fn the_same_history_diverges_without_the_rule() {
 /// Of two events with one source time the later delivered wins, and may be repeated.
 #[test]
 fn an_event_as_old_as_the_stamp_wins() {
-    let bench = Bench::new(true);
+    let bench = ApplicableRules::new(true);
     for kind in KINDS {
         let collection: Collection<Document> = bench.database.collection(kind.name);
         let (id, path) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), kind.registers[0]);
         bench.runtime.block_on(async {
             for (time, value, wins) in [(5, 1, 1), (5, 2, 2), (4, 3, 2), (5, 1, 1), (5, 1, 1), (6, 4, 4), (5, 5, 4)] {
                 let update =
-                    modification(kind, &Writes::from([(path, Some(Bson::Int32(value)))]), id, (kind.stamp)(time));
+                    modification(kind, &Writes::from([(path, Some(Bson::Int32(value)))]), id, (kind.timestamp)(time));
                 send(&bench.database, kind, id, Road::Single, vec![update]).await.unwrap();
                 let stored = collection.find_one(doc! { "_id": id }).await.unwrap().unwrap();
                 assert_eq!(stored.get_i32(path).unwrap(), wins, "{stored}");

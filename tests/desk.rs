@@ -1,4 +1,4 @@
-//! The rule author's desk from outside: `docward explain` and `docward test` as a DBA calls them.
+//! The rule author's admin_context from outside: `docward explain` and `docward test` as a DBA calls them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

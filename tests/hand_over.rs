@@ -19,7 +19,7 @@ use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, Protected, SOON, free_port, poll};
+use support::process::{Protected, SOON, TIMEOUT, free_port, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use tokio::runtime::Runtime;
@@ -64,7 +64,7 @@ impl Load {
             let enough = self.done.load(Ordering::Relaxed) >= from + operations;
             (enough || self.workers.iter().any(JoinHandle::is_finished)).then_some(())
         };
-        poll(PATIENCE, goes_on).expect("the load stands still");
+        poll(TIMEOUT, goes_on).expect("the load stands still");
     }
 
     /// Stops it and panics when any operation failed.
@@ -84,7 +84,7 @@ fn load(address: &str, database: &str) -> Load {
         load.add(move || {
             let mut client = Client::try_connect(&address).map_err(|error| format!("connect: {error}"))?;
             let insert = doc! { "insert": "fresh", "documents": [{}] };
-            let reply = client.try_command(&database, insert, PATIENCE).ok_or("no reply")?;
+            let reply = client.try_command(&database, insert, TIMEOUT).ok_or("no reply")?;
             (reply.get_f64("ok").unwrap() == 1.0).then_some(()).ok_or_else(|| reply.to_string())
         });
     }
@@ -203,7 +203,7 @@ fn in_tls_too_no_operation_fails() {
 
 /// The socket's file is there before anybody listens. Who looks and leaves has changed nothing.
 fn wait_until_offered(path: &Path) {
-    drop(poll(PATIENCE, || UnixStream::connect(path).ok()).unwrap());
+    drop(poll(TIMEOUT, || UnixStream::connect(path).ok()).unwrap());
 }
 
 /// What stands, waits or is under way goes on in the next process, on the same connections.
@@ -271,7 +271,7 @@ fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
     assert_eq!(waiting.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
 }
 
-/// Behind one advertised address, as behind a balancer: the kernel gives each connection to either process.
+/// Backend one advertised address, as behind a balancer: the kernel gives each connection to either process.
 #[test]
 fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
     let mongod = Mongod::shared();

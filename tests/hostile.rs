@@ -202,7 +202,7 @@ async fn memory_follows_the_bytes_that_came_not_those_that_were_claimed() {
     let mut victim = Victim::new();
     victim.assert_serves().await;
     let (before, _) = victim.memory();
-    // To be judged, so that docward has to collect them; each claims all that a message may have.
+    // To be evaluated, so that docward has to collect them; each claims all that a message may have.
     let mut claim =
         Message::new(doc! { "insert": "orders", "$db": "x" }).sequence("documents", vec![]).to_frame(1, 0).to_bytes();
     claim[..4].copy_from_slice(&48_000_000i32.to_le_bytes());

@@ -23,7 +23,7 @@ rules:
   - name: no-blind-replace
     namespace: "*.orders"
     replacement: { policy: reject }
-  - name: stamped
+  - name: timestamped
     namespace: "*.devices"
     timestamps: { source: at, hide: true }
   - name: versioned
@@ -148,7 +148,7 @@ async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() 
     let docward = Docward::start(Mongod::shared(), RULES);
     let mut client = Client::connect(&docward.address());
     let database = Mongod::shared().fresh_database();
-    // As large as a document may be, so that the stamps have no room; between two that have.
+    // As large as a document may be, so that the timestamps have no room; between two that have.
     let documents = vec![document(0, 1000, noise), document(1, MAX_DOCUMENT, noise), document(2, 1000, noise)];
     for (collection, ordered, stored, errors) in
         [("free", false, 3, vec![]), ("devices", false, 2, vec![(1, 121)]), ("devices", true, 1, vec![(1, 121)])]
@@ -160,7 +160,7 @@ async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() 
         assert_eq!(count(&database, collection), stored);
         if collection == "devices" {
             let text = reply.body().to_string();
-            assert!(text.contains("docward rule 'stamped'") && text.contains("16777216 bytes"), "{text}");
+            assert!(text.contains("docward rule 'timestamped'") && text.contains("16777216 bytes"), "{text}");
         }
     }
     // One command alone.
@@ -170,7 +170,7 @@ async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() 
     };
     let reply = client.command(&database, find);
     assert_eq!(reply.get_i32("code").unwrap(), 121, "{}", reply.get_str("errmsg").unwrap());
-    assert!(reply.get_str("errmsg").unwrap().contains("docward rule 'stamped'"));
+    assert!(reply.get_str("errmsg").unwrap().contains("docward rule 'timestamped'"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

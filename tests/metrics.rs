@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, doc};
 use support::http::get;
 use support::mongod::Mongod;
-use support::process::{PATIENCE, poll};
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -84,7 +84,7 @@ fn rules_count_by_verdict_and_are_there_before_they_speak() {
     docward.rewrite_rules(&RULES.replace("policy: reject", "policy: merge"));
     let reloads = |outcome: &str| {
         let series = format!(r#"docward_reloads_total{{outcome="{outcome}"}}"#);
-        poll(PATIENCE, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()
+        poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(|scrape| scrape.get(&series) == 1.0)).unwrap()
     };
     let changed = reloads("loaded");
     assert_eq!(changed.get(r#"docward_rule_statements_total{rule="whole",verdict="reject"}"#), 3.0);
@@ -103,7 +103,7 @@ fn latency_is_split_between_docward_and_the_server() {
     let sleep = |collection: &str| {
         doc! { "find": collection, "filter": { "$where": "sleep(1500) || true" }, "limit": 1 }
     };
-    // By the fast path, and judged.
+    // By the fast path, and evaluated.
     for collection in ["plain", "orders"] {
         client.command("timed", doc! { "insert": collection, "documents": [{ "_id": 1 }] });
         assert_eq!(client.command("timed", sleep(collection)).get_f64("ok").ok(), Some(1.0));
@@ -165,7 +165,7 @@ fn numbers_connections_and_bytes_are_counted() {
     // The member may not have answered in time on a slow machine.
     let rests =
         |scrape: &Scrape| scrape.get("docward_connections_open") == 0.0 && scrape.all("docward_member_up") == [1.0];
-    let scrape = poll(PATIENCE, || Some(Scrape::of(&docward)).filter(rests)).unwrap();
+    let scrape = poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(rests)).unwrap();
     assert_eq!((ended(&scrape, "client_closed"), ended(&scrape, "client_message")), (2.0, 1.0));
     assert_eq!((scrape.get("docward_ready"), scrape.get("docward_draining")), (1.0, 0.0));
 }

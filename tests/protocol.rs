@@ -1,7 +1,7 @@
 //! The wire protocol's corners, on protected and unprotected collections, against a real mongod.
 //!
 //! What no rule concerns must come out as mongod itself answers it; what a rule may concern is
-//! judged whatever shape it comes in, or refused (all roads: `roads`). Hellos and opcodes: `handshake`. Not for replies
+//! evaluated whatever shape it comes in, or refused (all indirect_writes: `indirect_writes`). Hellos and opcodes: `handshake`. Not for replies
 //! mongod cannot be made to send (`bulk_write`) nor for attacks (`hostile`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -16,7 +16,7 @@ use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use support::driver::ok;
 use support::frame::{CHECKSUM_PRESENT, EXHAUST_ALLOWED, MORE_TO_COME, Message, Section};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, SOON};
+use support::process::{SOON, TIMEOUT};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -26,8 +26,8 @@ rules:
   - name: no-blind-replace
     namespace: "*.orders"
     replacement: { policy: reject }
-  - name: stamped
-    namespace: "*.stamped"
+  - name: timestamped
+    namespace: "*.timestamped"
     timestamps: { source: $clock }
 "#;
 
@@ -181,7 +181,7 @@ enum Answer {
 /// Sends a message and sums up what came of it; connects anew when the connection was closed.
 fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
     client.send(message);
-    match client.receive_within(PATIENCE).unwrap() {
+    match client.receive_within(TIMEOUT).unwrap() {
         Some(frame) => code(Message::parse(&frame).body()).map_or(Answer::Success, Answer::Error),
         None => {
             *client = Client::connect(address);
@@ -193,7 +193,7 @@ fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
 #[test]
 fn checksums_are_verified_where_the_message_is_read_and_passed_where_it_is_not() {
     let mut setting = Setting::new();
-    for collection in ["orders", "free", "stamped"] {
+    for collection in ["orders", "free", "timestamped"] {
         let message = setting.message(doc! { "insert": collection });
         let message = message.sequence("documents", vec![doc! { "_id": 1, "a": 1 }]).flags(CHECKSUM_PRESENT);
         assert_eq!(setting.through.exchange(&message).body().get_i32("n").unwrap(), 1);
@@ -201,10 +201,10 @@ fn checksums_are_verified_where_the_message_is_read_and_passed_where_it_is_not()
         let mut frame = message.to_frame(77, 0);
         *frame.body.last_mut().unwrap() ^= 1;
         setting.direct.send_bytes(&frame.to_bytes());
-        let expected = setting.direct.receive_within(PATIENCE).unwrap();
+        let expected = setting.direct.receive_within(TIMEOUT).unwrap();
         setting.direct = Client::connect(&Mongod::shared().address());
         setting.through.send_bytes(&frame.to_bytes());
-        let reply = setting.through.receive_within(PATIENCE).unwrap();
+        let reply = setting.through.receive_within(TIMEOUT).unwrap();
         if collection == "free" {
             assert_eq!(reply.map(|frame| Message::parse(&frame)), expected.map(|frame| Message::parse(&frame)));
             setting.through = Client::connect(&docward().address());
@@ -318,14 +318,14 @@ fn an_unacknowledged_write_is_refused_in_silence() {
 fn pipelined_requests_are_answered_in_their_order() {
     let mut setting = Setting::new();
     setting.seed("orders", vec![doc! { "_id": 1 }]);
-    let judged = setting.message(doc! { "update": "orders", "updates": [replacement()] });
+    let evaluated = setting.message(doc! { "update": "orders", "updates": [replacement()] });
     let passed = setting.message(doc! { "update": "orders", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] });
     let silent = setting.message(doc! { "insert": "orders", "documents": [{ "_id": 2 }] }).flags(MORE_TO_COME);
     let slow = setting.message(doc! { "find": "orders", "filter": { "$where": "sleep(100) || true" } });
     let free = setting.message(doc! { "insert": "free", "documents": [{}] });
     let hello = setting.message(doc! { "hello": 1 });
     let refused = setting.message(doc! { "Insert": "orders" });
-    let messages = [&slow, &judged, &free, &silent, &judged, &hello, &passed, &refused, &slow, &free, &judged];
+    let messages = [&slow, &evaluated, &free, &silent, &evaluated, &hello, &passed, &refused, &slow, &free, &evaluated];
     let mut bytes = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         bytes.extend(message.to_frame(100 + index as i32, 0).to_bytes());
@@ -340,7 +340,7 @@ fn pipelined_requests_are_answered_in_their_order() {
             assert_eq!(reply.response_to, 100 + index as i32);
             let reply = Message::parse(&reply).body().clone();
             match message.body().keys().next().unwrap().as_str() {
-                "update" if message.body() == judged.body() => assert_eq!(write_error(&reply), Some(REFUSED)),
+                "update" if message.body() == evaluated.body() => assert_eq!(write_error(&reply), Some(REFUSED)),
                 "Insert" => assert_eq!(code(&reply), Some(REFUSED)),
                 "hello" => assert_eq!(reply.get_str("me").unwrap(), docward().address()),
                 _ => assert!(ok(&reply), "{reply}"),

@@ -11,7 +11,7 @@ use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Client, Collection};
 use support::driver::{code, message};
-use support::process::PATIENCE;
+use support::process::TIMEOUT;
 use support::proxy::Docward;
 use support::raw;
 use support::replica_set::ReplicaSet;
@@ -43,7 +43,7 @@ async fn answering(client: &Client, set: &ReplicaSet) -> usize {
             }
         }
     };
-    let status = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    let status = tokio::time::timeout(TIMEOUT, asked).await.unwrap();
     let host = status.get_str("host").unwrap();
     let port = host.rsplit_once(':').unwrap().1;
     set.members().iter().position(|member| member.address().ends_with(&format!(":{port}"))).unwrap()
@@ -60,7 +60,7 @@ async fn await_answer(client: &Client, set: &ReplicaSet, expected: impl Fn(usize
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, moved).await.unwrap();
+    tokio::time::timeout(TIMEOUT, moved).await.unwrap();
 }
 
 async fn count(orders: &Collection<Document>) -> u64 {
@@ -114,7 +114,7 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
     let lookup = doc! { "$lookup": { "from": "secret", "pipeline": [], "as": "s" } };
     expect(orders.aggregate([lookup]).await.unwrap_err(), 20, "reads shop.secret");
     expect(orders.aggregate([doc! { "$out": "people" }]).await.unwrap_err(), 20, "writes its result");
-    // Other rules judge queries as they do commands.
+    // Other rules evaluate queries as they do commands.
     expect(orders.find_one(doc! { "$where": "true" }).await.unwrap_err(), 121, "no-scripts");
     let mut session = raw::Client::connect(&docward.query_address());
     let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![3; 16] };
@@ -166,7 +166,7 @@ async fn when_the_secondary_goes_the_next_query_works_on_another() {
     let stopped = answering(&queries, &set).await;
     set.stop(stopped);
     let answered = async { while orders.find_one(doc! {}).await.is_err() {} };
-    let in_time = tokio::time::timeout(PATIENCE, answered).await;
+    let in_time = tokio::time::timeout(TIMEOUT, answered).await;
     set.go_on(stopped);
     in_time.unwrap();
 }
@@ -217,5 +217,5 @@ async fn expect_only(member: usize, docward: &Docward, set: &ReplicaSet) {
             in_a_row = if answering(&queries, set).await == member { in_a_row + 1 } else { 0 };
         }
     };
-    tokio::time::timeout(PATIENCE, several).await.unwrap();
+    tokio::time::timeout(TIMEOUT, several).await.unwrap();
 }

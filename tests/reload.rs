@@ -10,7 +10,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use support::driver::{Views, code};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, poll};
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -33,12 +33,12 @@ fn rejected_by(docward: &Docward) -> Option<String> {
 }
 
 fn await_rule(docward: &Docward, name: Option<&str>) {
-    let speaks = || match (rejected_by(docward), name) {
+    let applies = || match (rejected_by(docward), name) {
         (None, None) => Some(()),
         (Some(text), Some(name)) => text.contains(name).then_some(()),
         _ => None,
     };
-    poll(PATIENCE, speaks).unwrap_or_else(|| panic!("not {name:?}, but {:?}", rejected_by(docward)));
+    poll(TIMEOUT, applies).unwrap_or_else(|| panic!("not {name:?}, but {:?}", rejected_by(docward)));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_configuration_file_may_name_other_rules() {
     await_rule(&docward, Some("'second'"));
 }
 
-/// Each statement is judged by one set or the other, and none is lost or answered wrongly.
+/// Each statement is evaluated by one set or the other, and none is lost or answered wrongly.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_are_swapped_under_load() {
     let mongod = Mongod::shared();
@@ -152,7 +152,7 @@ async fn rules_are_swapped_under_load() {
     tokio::select! {
         () = work => {}
         () = swaps => {}
-        () = tokio::time::sleep(PATIENCE) => panic!("the rules were not swapped often enough"),
+        () = tokio::time::sleep(TIMEOUT) => panic!("the rules were not swapped often enough"),
     }
     let stored: Vec<Document> = views.stored("orders").await;
     assert_eq!(stored.len(), 1);

@@ -24,7 +24,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
         ),
         (
             "timestamps",
-            json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "stamps", "per": "field",
+            json!({ "source": "at", "type": "long", "fields": ["a", "b.c"], "store": "timestamps", "per": "field",
                 "without_source": "pass", "max_ahead": "10m", "hide": true }),
         ),
         (

@@ -10,14 +10,14 @@ use std::process::{Command, Output};
 use bson::doc;
 use support::http::{get, request};
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, poll};
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::random::Random;
 
 /// No four of these letters stand beside each other in anything else.
 const SECRET: &str = "QxVzWkJpRyHfUbMd";
 
-const RULES: &str = "version: 1\nrules:\n  - {name: stamped, namespace: shop.a, timestamps: {source: at}}\n  \
+const RULES: &str = "version: 1\nrules:\n  - {name: timestamped, namespace: shop.a, timestamps: {source: at}}\n  \
     - name: copied\n    namespace: shop.a\n    copies: [{into: shop.b, key: a, fields: {name: n}}]\n  \
     - {name: numbered, namespace: shop.c, sequence: {field: no, counter: c}}\n";
 
@@ -93,7 +93,7 @@ fn flags_with_mistakes_do_not_show_passwords() {
             &["check", &rules, "--upstream", "mongodb://127.0.0.1:1", "--service", uri],
             &["record", "--upstream", uri, &capture],
             &["repair", "--rule", "copied", "--rules", &rules, "--upstream", uri],
-            &["reset-clock", "--rule", "stamped", "--rules", &rules, "--service", uri],
+            &["reset-clock", "--rule", "timestamped", "--rules", &rules, "--service", uri],
             &["serve", "--otlp", uri],
         ];
         leak(commands[at % commands.len()])
@@ -250,7 +250,7 @@ fn servers_that_refuse_are_told_of_without_passwords() {
         let commands: [&[&str]; 3] = [
             &["check", rules, "--upstream", &plain, "--service", uri],
             &["repair", "--rule", "copied", "--rules", rules, "--upstream", &plain, "--service", uri],
-            &["reset-clock", "--rule", "stamped", "--rules", rules, "--upstream", &plain, "--service", uri],
+            &["reset-clock", "--rule", "timestamped", "--rules", rules, "--upstream", &plain, "--service", uri],
         ];
         commands.map(leak)
     }));
@@ -295,7 +295,7 @@ fn a_docward_that_serves_shows_no_passwords() {
         }
         assert_eq!(get(&admin, "/healthz").status, 200);
         write(&format!("upstream: mongodb://user:{SECRET}@h/?bogus=1\nrulez: {SECRET}\n"));
-        let broken = poll(PATIENCE, || {
+        let broken = poll(TIMEOUT, || {
             let status = ask("/api/status", &bearer).json();
             status["reloads"]["last_error"].as_str().map(str::to_owned)
         });

@@ -98,7 +98,7 @@ fn a_child_and_its_folder_do_not_outlive_the_test_process() {
         .status()
         .unwrap();
     assert!(status.success());
-    assert!(poll(process::PATIENCE, || child.try_wait().unwrap()).is_some());
+    assert!(poll(process::TIMEOUT, || child.try_wait().unwrap()).is_some());
     assert!(!doomed.exists());
 }
 

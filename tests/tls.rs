@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::certificates::Authority;
 use support::driver::refusal;
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, SOON, poll, repository};
+use support::process::{SOON, TIMEOUT, poll, repository};
 use support::proxy::{Builder, Docward};
 use support::raw;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A mongod that speaks TLS only and demands certificates of the same authority.
+/// A mongod that applies TLS only and demands certificates of the same authority.
 fn tls_mongod(authority: &Authority, names: &[&str]) -> Mongod {
     let certificate = authority.sign("mongod", names);
     let tls = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", &certificate, "--tlsCAFile", &authority.file()];
@@ -163,7 +163,7 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
     let words = "add tls=true to the connection string";
     let error = refusal(&uri(&docward, ""), words).await;
     assert!(error.contains(words), "{error}");
-    docward.wait_for_log("this listener speaks TLS only");
+    docward.wait_for_log("this listener applies TLS only");
     let mut silent = raw::Client::connect(&docward.address());
     silent.finish_sending();
     assert!(silent.closes_within(SOON));
@@ -176,7 +176,7 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
         CLIENT_HELLO.chunks(pieces).for_each(|piece| _ = client.try_send_bytes(piece));
         assert!(client.closes_within(SOON));
     }
-    docward.wait_for_log("it speaks TLS, and this listener does not");
+    docward.wait_for_log("it applies TLS, and this listener does not");
     refusal(&uri(&docward, &format!("tls=true&tlsCAFile={}", authority.file())), "").await;
 }
 
@@ -278,11 +278,11 @@ async fn an_upstream_may_change_its_authority() {
     docward.signal("HUP");
     for side in ["upstream", "service"] {
         let read = |line: &String| line.contains("certificates were read again") && line.contains(side);
-        poll(PATIENCE, || docward.log().iter().any(read).then_some(())).unwrap();
+        poll(TIMEOUT, || docward.log().iter().any(read).then_some(())).unwrap();
     }
     mongod.restart();
     // The connections there were are gone, which a driver tells about a standalone without trying again.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while let Err(error) = orders.insert_one(doc! { "_id": 2 }).await {
         assert!(Instant::now() < deadline, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -370,9 +370,9 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 address, authority, certificate, other = sys.argv[1:]
 
-def client(tls_ca, patience=120_000, **options):
+def client(tls_ca, timeouts=120_000, **options):
     return MongoClient(f"mongodb://{address}/", tls=True, tlsCAFile=tls_ca, tlsCertificateKeyFile=certificate,
-                       serverSelectionTimeoutMS=patience, **options)
+                       serverSelectionTimeoutMS=timeouts, **options)
 
 for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
     user = dict(username="pymongo", authMechanism=mechanism, authSource="admin")
@@ -387,7 +387,7 @@ for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
             raise SystemExit("a wrong password was taken")
         except OperationFailure as error:
             assert error.code == 18, error
-with client(other, patience=3000) as mistrusting:
+with client(other, timeouts=3000) as mistrusting:
     while True:
         try:
             mistrusting.admin.command("ping")

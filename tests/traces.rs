@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use support::http::get;
 use support::mongod::Mongod;
-use support::process::{PATIENCE, free_port, poll};
+use support::process::{TIMEOUT, free_port, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 
@@ -113,7 +113,7 @@ fn messages_become_spans_of_their_applications_traces() {
     let trace: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&TRACE[2 * at..2 * at + 2], 16).unwrap()).collect();
     let [found] = of_trace(&trace, "find")[..] else { panic!("{spans:#?}") };
     assert_eq!(found.parent_span_id, [0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]);
-    assert_eq!(attribute(found, "docward.judged"), Some(Value::BoolValue(false)));
+    assert_eq!(attribute(found, "docward.evaluated"), Some(Value::BoolValue(false)));
     assert!(found.status.is_none() && found.start_time_unix_nano < found.end_time_unix_nano);
     let upstream = attribute(found, "docward.upstream_seconds");
     assert!(matches!(upstream, Some(Value::DoubleValue(seconds)) if seconds > 0.0), "{upstream:?}");
@@ -150,7 +150,7 @@ fn without_a_collector_spans_are_lost_and_counted_and_nobody_waits() {
     for _ in 0..3 {
         assert!(client.command("traced", update.clone()).contains_key("writeErrors"));
     }
-    assert!(poll(PATIENCE, || (lost() == 3).then_some(())).is_some());
+    assert!(poll(TIMEOUT, || (lost() == 3).then_some(())).is_some());
     docward.wait_for_log("spans cannot be delivered");
     assert_eq!(docward.log().iter().filter(|line| line.contains("spans cannot be delivered")).count(), 1);
     let wrong =

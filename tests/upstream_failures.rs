@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document, doc};
 use support::frame::{Frame, Message, OP_MSG, header};
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, SOON, free_port};
+use support::process::{SOON, TIMEOUT, free_port};
 use support::proxy::{Docward, ORDERS_GUARDED};
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
@@ -38,9 +38,9 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
         let mut docward = Docward::before(&peer.uri()).rules(&saves).start();
         // Two statements that go one by one: docward itself reads the reply.
         let checked = doc! { "q": {}, "u": { "a": 1, "version": 1 } };
-        let judged = doc! { "update": "orders", "updates": [&checked, &checked], "$db": "x" };
+        let evaluated = doc! { "update": "orders", "updates": [&checked, &checked], "$db": "x" };
         let mut client = Client::connect(&docward.address());
-        client.send(&Message::new(judged));
+        client.send(&Message::new(evaluated));
         assert!(client.closes_within(SOON), "nonsense {index}");
         docward.wait_for_log("connection closed");
         let reply = Client::connect(&docward.address()).command("admin", doc! { "ping": 1 });
@@ -100,7 +100,7 @@ async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back()
     let restarted = Instant::now();
     orders.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1 } }).await.unwrap();
     assert_eq!(orders.count_documents(doc! {}).await.unwrap(), 2);
-    assert!(restarted.elapsed() < PATIENCE);
+    assert!(restarted.elapsed() < TIMEOUT);
     assert!(!docward.log().iter().any(|line| line.contains("panicked")));
 }
 

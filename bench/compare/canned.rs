@@ -111,7 +111,7 @@ impl Replies {
 }
 
 fn found(note: &str) -> Vec<u8> {
-    let document = doc! { "_id": 1i64, "temperature": 21.5, "door": "shut", "note": note };
+    let document = doc! { "_id": 1i64, "temperature": 21.5, "listener_context": "shut", "note": note };
     let cursor = doc! { "firstBatch": [document], "id": 0i64, "ns": "bench.devices" };
     frames::reply(0, &doc! { "cursor": cursor, "ok": 1.0 })
 }

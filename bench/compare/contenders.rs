@@ -9,7 +9,7 @@ use bson::doc;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
-use super::support::process::{Lines, PATIENCE, Protected, free_port, poll};
+use super::support::process::{Lines, Protected, TIMEOUT, free_port, poll};
 use super::support::proxy::Docward;
 use super::{frames, usage};
 
@@ -105,7 +105,7 @@ impl Contender {
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Protected::spawn(&mut command, folder.path());
-        poll(PATIENCE, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
+        poll(TIMEOUT, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
         Ok(Some(Self { address, process: Some(Process::Other(process, folder)) }))
     }
 
@@ -135,7 +135,6 @@ fn own(arguments: &[&str]) -> Result<(String, Process)> {
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut process = Protected::spawn(&mut command, folder.path());
     let output = Lines::collect(process.child().stdout.take().context("no output")?);
-    let line =
-        output.wait_for("listening on ", 1, PATIENCE).pop().context("a server of the benchmark did not start")?;
+    let line = output.wait_for("listening on ", 1, TIMEOUT).pop().context("a server of the benchmark did not start")?;
     Ok((line.replacen("listening on ", "", 1), Process::Other(process, folder)))
 }

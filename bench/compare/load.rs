@@ -2,7 +2,7 @@
 //! beside what they measure.
 //!
 //! A closed loop sends the next message when the reply to the last is here: it measures throughput, and what a
-//! reply takes when nobody is in a hurry. What clients feel at a given rate is measured in `open_loop.rs`.
+//! reply takes when nobody is in a recheck. What clients feel at a given rate is measured in `open_loop.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

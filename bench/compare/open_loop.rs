@@ -30,7 +30,7 @@ struct Schedule {
 /// Time for the first message to be prepared.
 const LEAD: Duration = Duration::from_millis(20);
 /// How long a reply may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Schedule {
     /// When a connection is to send its message of this number.
@@ -79,7 +79,7 @@ pub(crate) fn run(load: &mut Load, contender: &Contender, rate: f64, duration: D
 fn connect(address: &str) -> Result<TcpStream> {
     let socket = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket)
 }
 

@@ -13,7 +13,7 @@ use super::cycle::Cycle;
 use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
-/// Rounds in which every row has its turn, where a goal is to be judged by few per cent.
+/// Rounds in which every row has its turn, where a goal is to be evaluated by few per cent.
 pub(crate) const MANY: usize = 121;
 /// And where a curve is to be seen.
 pub(crate) const FEW: usize = 41;

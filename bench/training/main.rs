@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     let program = std::env::args().nth(1).context("usage: training DOCWARD")?;
     let folder = tempfile::tempdir()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    process::judge(&program, &root)?;
+    process::evaluate(&program, &root)?;
     let upstream = format!("mongodb://{}/", serve_canned().await?);
     let rules = folder.path().join("rules");
     std::fs::create_dir(&rules)?;
@@ -89,14 +89,14 @@ const MESSAGES: [(Message, usize); 18] = [
     (|_| frames::update("devices", 1, 1, &frames::state()), OFTEN),
     (|_| frames::delete("devices", 1), OFTEN / 4),
     (|session| frames::next_number(session, "orders"), OFTEN / 4),
-    (|_| frames::update("stamped", 1, 1, &frames::state()), GUARDED),
+    (|_| frames::update("timestamped", 1, 1, &frames::state()), GUARDED),
     (|_| frames::update("newest", 1, 1, &frames::state()), GUARDED),
     (|_| frames::update("bounded", 1, 1, &frames::taken()), GUARDED),
     (|_| frames::update("versioned", 1, 1, &frames::versioned()), GUARDED),
     (|_| frames::insert("numbered", 1024), GUARDED),
     (|session| frames::insert_in(session, "numbered", 1024), GUARDED),
-    (|_| frames::find("stamped", 1), GUARDED),
-    (|_| frames::update("stamped", 1, 100, &frames::state()), SELDOM),
+    (|_| frames::find("timestamped", 1), GUARDED),
+    (|_| frames::update("timestamped", 1, 100, &frames::state()), SELDOM),
     (|_| frames::update("versioned", 1, 100, &frames::versioned()), SELDOM),
     (|_| frames::insert("devices", MEBIBYTE), SELDOM),
     (|_| frames::insert("numbered", MEBIBYTE), SELDOM),

@@ -50,7 +50,7 @@ impl Drop for Docward {
 
 /// What rules would have said of the captured traffic of applications, and what they say of their own examples: patterns that
 /// no canned reply would serve.
-pub(crate) fn judge(program: &str, root: &Path) -> Result<()> {
+pub(crate) fn evaluate(program: &str, root: &Path) -> Result<()> {
     let captures = root.join("bench/shell");
     for name in ["devices", "inbox", "jobs", "library", "shop"] {
         let capture = captures.join(format!("captures/{name}.bson"));

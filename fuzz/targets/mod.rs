@@ -19,7 +19,7 @@ use bson::RawDocument;
 use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
-use docward::engine::handshake::{AddressMap, Face, rewrite_reply, rewrite_request};
+use docward::engine::handshake::{AddressMap, Presentation, rewrite_reply, rewrite_request};
 use docward::engine::{Session, transaction};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
@@ -50,7 +50,7 @@ pub const ALL: &[Target] = &[
 pub fn frame(bytes: &[u8]) {
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
-    let faces = [Face::Member(addresses), Face::Standalone];
+    let faces = [Presentation::Member(addresses), Presentation::Standalone];
     let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use docward::command::{Batch, Command, Form, Reply, classify};
 use docward::engine::lookup::{Found, Lookup, LookupError};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, queries, rehearse, triage};
+use docward::engine::{Input, Now, Plan, Session, Step, Triage, dry_run, queries, triage};
 use docward::patterns::RuleSet;
 use docward::shell;
 use docward::wire::{Header, OpCode};
@@ -34,13 +34,13 @@ pub fn plan(bytes: &[u8]) {
     assert!(!whole || decided != Triage::More);
     let early = triage(&frame[..random.below(frame.len())], &LOADED);
     // A frame that lets itself be told early is told the same when all of it is here, but for the caution
-    // of judging what later turns out to concern nobody.
-    assert!(matches!(early, Triage::More | Triage::Judge) || early == decided, "{early:?} became {decided:?}");
+    // of evaluation what later turns out to concern nobody.
+    assert!(matches!(early, Triage::More | Triage::Evaluate) || early == decided, "{early:?} became {decided:?}");
     carry_out(frame, &mut random);
 }
 
 /// A text for the shell: refused at a place in it, or read as commands that are shown, read again as the same,
-/// and rehearsed before the rules.
+/// and evaluated_dry before the rules.
 pub fn shell(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let parsed = match shell::parse(&text, DATABASE) {
@@ -52,7 +52,7 @@ pub fn shell(bytes: &[u8]) {
         let shown = shell::render(command, DATABASE);
         let again = shell::parse(&shown, DATABASE).unwrap_or_else(|error| panic!("{error:?} in {shown}"));
         assert!(again.commands.first().is_some_and(|again| shell::is_same(again.as_document(), command)), "{shown}");
-        let _ = rehearse(command, &LOADED, Now { milliseconds: 5 }, &mut Session::default());
+        let _ = dry_run(command, &LOADED, Now { milliseconds: 5 }, &mut Session::default());
     }
 }
 
@@ -62,7 +62,7 @@ fn carry_out(frame: &[u8], random: &mut Random) {
     let mut step = plan.next(Input::Start, &mut session);
     let mut last = Vec::new();
     for _ in 0..MAX_STEPS {
-        plan.take_observations();
+        plan.take_outcomes();
         while let Step::Yield = step {
             step = plan.next(Input::Resumed, &mut session);
         }

@@ -1,7 +1,7 @@
-//! Past traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
+//! RecordedCommand traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
 use docward::audit::log::LogReader;
-use docward::audit::{Asked, Audit, Habits, Past, Unreadable, capture, log, profile, propose, report};
+use docward::audit::{Asked, Audit, Habits, RecordedCommand, Unreadable, capture, log, profile, propose, report};
 use docward::command::{Class, Namespace};
 use docward::document::Document;
 
@@ -34,7 +34,7 @@ pub fn traffic(bytes: &[u8]) {
 }
 
 /// The length of each record is its own, so what comes behind a wrong one is not read.
-fn read_records(mut records: &[u8], out: &mut Vec<Past>) {
+fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
     while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
         let Some((record, rest)) = records.split_at_checked(length) else { return };
         let Ok(record) = Document::parse(record) else { return };
@@ -43,7 +43,7 @@ fn read_records(mut records: &[u8], out: &mut Vec<Past>) {
     }
 }
 
-fn read_lines(bytes: &[u8], out: &mut Vec<Past>) {
+fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
     let everything = |_: Namespace<'_>, _: Class, _: &[u8]| true;
     let mut reader = LogReader::default();
     for line in bytes.split(|byte| *byte == b'\n') {

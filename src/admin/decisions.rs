@@ -26,7 +26,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Events named `decision`, whose data is one as JSON and whose id is its number, and `left_out`, whose data says how
 /// many this reader was too slow for.
 pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Place>>) -> Response {
-    let Ok(place) = sources.onlookers.clone().try_acquire_owned() else {
+    let Ok(place) = sources.telemetry.clone().try_acquire_owned() else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "as many as may look on at a time do so already");
     };
     connection.enter(Stage::Stream);

@@ -49,8 +49,8 @@ pub(super) async fn explain(State(sources): State<Sources>, request: Request) ->
         Ok(Err(rejection)) => return error(rejection.status(), &rejection.body_text()),
         Err(_) => return error(StatusCode::REQUEST_TIMEOUT, "the body of the request did not come in time"),
     };
-    let desk = sources.desk.clone();
-    let explained = in_turn(sources.explaining.clone(), move || match desk.explain(&asked) {
+    let admin_context = sources.admin_context.clone();
+    let explained = in_turn(sources.explaining.clone(), move || match admin_context.explain(&asked) {
         Ok(explained) => Json(explained).into_response(),
         Err(diagnostics) => (StatusCode::UNPROCESSABLE_ENTITY, Json(diagnostics)).into_response(),
     });

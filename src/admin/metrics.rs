@@ -175,7 +175,7 @@ impl Sources {
     }
 
     fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Loads { loaded, refused, loaded_at, tried_at, last_error } = self.desk.loads();
+        let Loads { loaded, refused, loaded_at, tried_at, last_error } = self.admin_context.loads();
         let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "refused")], refused)];
         page.counters("reloads", "Times that rules or certificates were loaded anew", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));
@@ -248,7 +248,7 @@ impl Sources {
     }
 
     fn spans(&self, page: &mut Page<'_>) -> fmt::Result {
-        let SpanCounts { sent, failed, dropped } = self.desk.spans();
+        let SpanCounts { sent, failed, dropped } = self.admin_context.spans();
         let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
         let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
         page.counters("spans", "Spans for a collector of OpenTelemetry", labelled)

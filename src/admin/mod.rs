@@ -33,7 +33,7 @@ use crate::patterns::RuleSet;
 use crate::proxy::Observer;
 
 /// What is told here and known above.
-pub trait Desk: Send + Sync + 'static {
+pub trait AdminContext: Send + Sync + 'static {
     fn loads(&self) -> Loads;
 
     /// What became of spans.
@@ -75,11 +75,11 @@ pub struct Loads {
 #[derive(Clone)]
 struct Sources {
     observer: Arc<Observer<RuleSet>>,
-    desk: Arc<dyn Desk>,
+    admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
     settings: Arc<Settings>,
     /// Places for those who look on.
-    onlookers: Arc<Semaphore>,
+    telemetry: Arc<Semaphore>,
     /// Turns of those who have something explained, and how many requests for that are read.
     explaining: Arc<Semaphore>,
     questions: Arc<Semaphore>,
@@ -88,13 +88,13 @@ struct Sources {
 }
 
 impl Sources {
-    fn new(settings: Settings, observer: Arc<Observer<RuleSet>>, desk: Arc<dyn Desk>) -> Self {
+    fn new(settings: Settings, observer: Arc<Observer<RuleSet>>, admin_context: Arc<dyn AdminContext>) -> Self {
         Self {
             observer,
-            desk,
+            admin_context,
             started: SystemTime::now(),
             settings: Arc::new(settings),
-            onlookers: Arc::new(Semaphore::new(decisions::ONLOOKERS)),
+            telemetry: Arc::new(Semaphore::new(decisions::ONLOOKERS)),
             explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
             questions: Arc::new(Semaphore::new(explain::QUESTIONS)),
             making: Arc::new(Semaphore::new(1)),

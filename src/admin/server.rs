@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::places::{Place, Places, Stage};
 use super::settings::Settings;
-use super::{Desk, Sources, routes};
+use super::{AdminContext, Sources, routes};
 use crate::patterns::RuleSet;
 use crate::proxy::{Observer, Phase};
 
@@ -76,12 +76,16 @@ impl Admin {
     ///
     /// # Errors
     /// The system's, when there can be no more threads.
-    pub fn start(listener: Listener, observer: Arc<Observer<RuleSet>>, desk: Arc<dyn Desk>) -> io::Result<Self> {
+    pub fn start(
+        listener: Listener,
+        observer: Arc<Observer<RuleSet>>,
+        admin_context: Arc<dyn AdminContext>,
+    ) -> io::Result<Self> {
         let Listener { settings, socket } = listener;
         let address = socket.as_ref().map_or(Ok(settings.address), std::net::TcpListener::local_addr)?;
         let (running, dropped) = oneshot::channel();
         let phase = observer.phase();
-        let router = routes::router(Sources::new(settings, observer, desk));
+        let router = routes::router(Sources::new(settings, observer, admin_context));
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build()?;
         std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
             runtime.block_on(async {

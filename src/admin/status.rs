@@ -15,7 +15,7 @@ pub(super) async fn status(State(sources): State<Sources>) -> Response {
 }
 
 fn describe(sources: &Sources) -> Response {
-    let (observer, loads) = (&sources.observer, sources.desk.loads());
+    let (observer, loads) = (&sources.observer, sources.admin_context.loads());
     let rules = observer.rules();
     let reasons = health::reasons(sources);
     Json(json!({

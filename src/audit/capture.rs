@@ -5,7 +5,7 @@
 //! one), `users` ([{user, db}], if known), `command` (its body with the document sequences as arrays in it).
 //! Documents say their own length, so a file that was cut is readable to the last whole one.
 
-use super::past::{Asked, Client, Past, kept};
+use super::recorded::{Asked, Client, RecordedCommand, kept};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
 /// A document longer than this is no record: a message of 48 MB and what stands around its command.
@@ -59,7 +59,7 @@ pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
 
 /// What a record says; `None` for one that has no command with a database.
 #[must_use]
-pub fn past(record: Document<'_>) -> Option<Past> {
+pub fn past(record: Document<'_>) -> Option<RecordedCommand> {
     let command = record.get("command")?.as_document()?;
     let database = command.get("$db")?.as_str()?;
     let text = |key| record.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -67,7 +67,7 @@ pub fn past(record: Document<'_>) -> Option<Past> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    Some(Past { client, milliseconds, asked: Asked::Command(kept(command, database)), partial: false })
+    Some(RecordedCommand { client, milliseconds, asked: Asked::Command(kept(command, database)), partial: false })
 }
 
 /// A command of which only the name, its target and the database are kept.

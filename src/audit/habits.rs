@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::field::{Purpose, purpose};
-use super::past::{Asked, Past, connection};
+use super::recorded::{Asked, RecordedCommand, connection};
 use super::shape::shape;
 use super::tally::{Effect, Noted, RuleTally};
 use crate::command::{Class, Namespace, classify};
@@ -65,7 +65,7 @@ impl Habits {
     }
 
     /// Counts one command.
-    pub fn take(&mut self, past: &Past) {
+    pub fn take(&mut self, past: &RecordedCommand) {
         let Asked::Command(command) = &past.asked else { return };
         let each = statements(command.as_document());
         let one = std::slice::from_ref(command);
@@ -83,7 +83,7 @@ impl Habits {
         }
     }
 
-    fn command(&mut self, command: &CowDocument<'static>, past: &Past) {
+    fn command(&mut self, command: &CowDocument<'static>, past: &RecordedCommand) {
         let document = command.as_document();
         let Some(first) = document.first() else { return };
         let (Some(database), Some(collection)) = (document.get("$db").and_then(Value::as_str), first.value.as_str())

@@ -12,14 +12,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::past::{
-    Asked, Client, Past, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined, statement,
+use super::recorded::{
+    Asked, Client, RecordedCommand, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined,
+    statement,
 };
 use crate::command::{Class, Form, Namespace};
 use crate::document::CowDocument;
 use crate::shell;
 
-/// Statements of one command that are held until the rest of it comes; a longer batch is judged in parts.
+/// Statements of one command that are held until the rest of it comes; a longer batch is evaluated in parts.
 const MAX_HELD: usize = 1000;
 /// Bytes held in all.
 const MAX_HELD_BYTES: usize = 32 << 20;
@@ -104,7 +105,7 @@ impl LogReader {
     ///
     /// # Errors
     /// [`Unreadable`] for a "Slow query" that is not as mongod writes it.
-    pub fn read(&mut self, line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
+    pub fn read(&mut self, line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
         if memmem::find(line, b"\"Slow query\"").is_none() {
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl LogReader {
     }
 
     /// What was held to the end.
-    pub fn finish(&mut self, out: &mut Vec<Past>) {
+    pub fn finish(&mut self, out: &mut Vec<RecordedCommand>) {
         let mut left: Vec<(u64, Held)> = self.held.drain().collect();
         left.sort_unstable_by_key(|(connection, _)| *connection);
         self.held_bytes = 0;
@@ -134,7 +135,13 @@ impl LogReader {
     }
 
     /// A WRITE line.
-    fn hold(&mut self, read: Read<'_>, form: Form, wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
+    fn hold(
+        &mut self,
+        read: Read<'_>,
+        form: Form,
+        wanted: &Wanted<'_>,
+        out: &mut Vec<RecordedCommand>,
+    ) -> Result<(), Unreadable> {
         let class = class_of(form);
         let key = read.client.connection;
         let same = |held: &Held| held.belongs_to(class, read.namespace) && held.statements.len() < MAX_HELD;
@@ -176,7 +183,7 @@ impl LogReader {
         read: Read<'_>,
         inserted: Option<u64>,
         wanted: &Wanted<'_>,
-        out: &mut Vec<Past>,
+        out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         let key = read.client.connection;
         let Some((class, target)) = head(read.json) else {
@@ -200,7 +207,7 @@ impl LogReader {
             None => hidden(namespace, class, inserted, TRUNCATED),
             Some(document) => asked(document.as_document(), namespace, class, inserted),
         };
-        out.push(Past { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
+        out.push(RecordedCommand { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
         Ok(())
     }
 
@@ -210,7 +217,7 @@ impl LogReader {
         Some(held)
     }
 
-    fn release(&mut self, key: u64, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
+    fn release(&mut self, key: u64, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
         if let Some(held) = self.forget(key) {
             held.release(command, out);
         }
@@ -250,13 +257,13 @@ impl Held {
             && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
     }
 
-    fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<Past>) {
+    fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
         let Self { client, milliseconds, form, .. } = self;
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
             let asked = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
-            out.push(Past { client: client.clone(), milliseconds, asked, partial: false });
+            out.push(RecordedCommand { client: client.clone(), milliseconds, asked, partial: false });
         }
         if self.statements.is_empty() {
             return;
@@ -264,7 +271,12 @@ impl Held {
         let partial = command.is_none();
         let rest = command.or(self.comment.as_ref()).map(CowDocument::as_document);
         let command = joined(form, namespace, rest, &self.statements);
-        out.extend(command.map(|command| Past { client, milliseconds, asked: Asked::Command(command), partial }));
+        out.extend(command.map(|command| RecordedCommand {
+            client,
+            milliseconds,
+            asked: Asked::Command(command),
+            partial,
+        }));
     }
 }
 

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::log::milliseconds;
-use super::past::{
-    Asked, Client, Past, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined, statement,
+use super::recorded::{
+    Asked, Client, RecordedCommand, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined,
+    statement,
 };
 use crate::command::{Class, Form, Namespace, classify};
 use crate::document::{CowDocument, Document};
@@ -47,7 +48,7 @@ pub fn is_line(line: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Unreadable`] for what is no document of `system.profile`.
-pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(), Unreadable> {
+pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
     let entry: Entry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
     let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
@@ -72,7 +73,12 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<Past>) -> Result<(),
     };
     let users = entry.users.map(|users| users.into_iter().map(|user| (user.db, user.user)).collect());
     let client = Client { app: entry.app, users, connection: connection(entry.client.unwrap_or_default().as_bytes()) };
-    out.push(Past { client, milliseconds: entry.ts.as_ref().and_then(date), asked, partial: form.is_some() });
+    out.push(RecordedCommand {
+        client,
+        milliseconds: entry.ts.as_ref().and_then(date),
+        asked,
+        partial: form.is_some(),
+    });
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::engine::Said;
+use crate::engine::OutcomeKind;
 
 /// Applications counted by name for one rule; later ones count as [`OTHERS`].
 const MAX_APPS: usize = 100;
@@ -45,12 +45,12 @@ impl Effect {
 
     /// What a rule says, whether it acts or is only tried.
     #[must_use]
-    pub fn of(said: Said) -> Self {
+    pub fn of(said: OutcomeKind) -> Self {
         match said {
-            Said::Reject | Said::ShadowReject => Self::Rejected,
-            Said::Rewrite | Said::ShadowRewrite => Self::Rewritten,
-            Said::Warn | Said::Allow | Said::Conflict => Self::Warned,
-            Said::ExceptReject | Said::ExceptRewrite => Self::Excepted,
+            OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
+            OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
+            OutcomeKind::Warn | OutcomeKind::Allow | OutcomeKind::Conflict => Self::Warned,
+            OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Excepted,
         }
     }
 }

@@ -32,7 +32,7 @@ fn read(lines: &[String]) -> Vec<String> {
     out.iter().map(told).collect()
 }
 
-fn told(past: &Past) -> String {
+fn told(past: &RecordedCommand) -> String {
     let partial = if past.partial { " (partial)" } else { "" };
     match &past.asked {
         Asked::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
@@ -237,7 +237,7 @@ fn a_report_for_people_has_no_control_characters_of_the_traffic() {
     let mut audit = Audit::new(&rules);
     let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
     let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
-    audit.take(&Past { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+    audit.take(&RecordedCommand { client, milliseconds: None, asked: Asked::Command(command), partial: false });
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
     assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
@@ -287,7 +287,7 @@ fn proposed(commands: &[&str]) -> String {
     for text in commands {
         let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
         let client = Client { app: Some("shop\n- x".to_owned()), ..Client::default() };
-        habits.take(&Past { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+        habits.take(&RecordedCommand { client, milliseconds: None, asked: Asked::Command(command), partial: false });
     }
     let text = propose(&habits, &["a.log".to_owned()]);
     let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);

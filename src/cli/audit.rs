@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::traffic::{self, Worker};
 use super::{Format, fail, load_rules, print};
-use crate::audit::{Audit, Past, Tally, report};
+use crate::audit::{Audit, RecordedCommand, Tally, report};
 use crate::command::{Class, Namespace};
 
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ impl Worker for Audit<'_> {
         Audit::wants(self, namespace, class, command)
     }
 
-    fn take(&mut self, past: &Past) {
+    fn take(&mut self, past: &RecordedCommand) {
         Audit::take(self, past);
     }
 }

@@ -230,7 +230,7 @@ impl LimitKeys {
             connections_per_address: self.connections_per_address.or(default.connections_per_address),
             idle_timeout: self.idle_timeout.or(default.idle_timeout),
             handshake_timeout: self.handshake_timeout.unwrap_or(default.handshake_timeout),
-            newcomers: None,
+            unauthenticated: None,
             memory: self.memory.or_else(|| machine::memory().map(|all| all / 4)).unwrap_or(default.memory),
         }
     }

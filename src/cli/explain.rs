@@ -1,6 +1,6 @@
 //! `docward explain`: what rules make of one command, without a server.
 //!
-//! The command is read by `shell`, carried out by `engine::rehearse`, and what came of it is told here.
+//! The command is read by `shell`, carried out by `engine::dry_run`, and what came of it is told here.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read};
@@ -16,7 +16,7 @@ use super::config::ConfigFile;
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, fail, load_rules, words};
 use crate::document::CowDocument;
-use crate::engine::{Now, Observation, Outcome, Rehearsal, Said, rehearse, statements};
+use crate::engine::{DryRun, Now, Outcome, OutcomeKind, RuleOutcome, dry_run, statements};
 use crate::patterns::RuleSet;
 use crate::rules::Report;
 use crate::shell::{self, Surroundings, extended_json};
@@ -117,13 +117,13 @@ impl Question<'_> {
         let surroundings = Surroundings { database: self.database, now: self.at };
         let parsed =
             shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
-        let rehearse = |command: &CowDocument<'static>| {
+        let dry_run = |command: &CowDocument<'static>| {
             let mut session = words::session(self.app, self.user);
-            rehearse(command.as_document(), rules, Now { milliseconds: self.at }, &mut session)
+            dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut session)
         };
         let explained = parsed.commands.into_iter().map(|command| {
-            let statements = statements(command.as_document()).iter().map(rehearse).collect();
-            Explained { rehearsal: rehearse(&command), statements, command }
+            let statements = statements(command.as_document()).iter().map(dry_run).collect();
+            Explained { dry_run: dry_run(&command), statements, command }
         });
         Ok(explained.collect())
     }
@@ -134,7 +134,10 @@ fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {
     let file = file.map_err(|error| fail(&format!("{error:#}"), EXIT_USAGE))?.unwrap_or_default();
     let paths = if arguments.rules.is_empty() { file.rules } else { arguments.rules.clone() };
     if paths.is_empty() {
-        return Err(fail("say by --rules (or `rules` in --config) which rules are to judge the command", EXIT_USAGE));
+        return Err(fail(
+            "say by --rules (or `rules` in --config) which rules are to evaluate the command",
+            EXIT_USAGE,
+        ));
     }
     load_rules(&paths)
 }
@@ -163,34 +166,34 @@ pub(super) fn user(text: &str) -> Result<String, String> {
 /// One command and what becomes of it.
 struct Explained {
     command: CowDocument<'static>,
-    rehearsal: Rehearsal,
+    dry_run: DryRun,
     /// The same for each statement of a batch; empty where there is only one.
-    statements: Vec<Rehearsal>,
+    statements: Vec<DryRun>,
 }
 
 impl Explained {
     fn to_text(&self, rules: &RuleSet, database: &str, coloured: bool) -> String {
         let mut out = format!("{}\n", self.summary());
-        if let (None, Some(message)) = (self.rejecting(), words::rejection(&self.rehearsal)) {
+        if let (None, Some(message)) = (self.rejecting(), words::rejection(&self.dry_run)) {
             writeln!(out, "  {message}").unwrap_or_default();
         }
-        for observation in &self.rehearsal.observations {
-            out.push_str(&spoken(observation, rules));
+        for outcome in &self.dry_run.outcomes {
+            out.push_str(&spoken(outcome, rules));
         }
         out.push_str(if self.statements.is_empty() { "" } else { "\n" });
         for (index, statement) in self.statements.iter().enumerate() {
             let names =
-                statement.observations.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
+                statement.outcomes.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
             let names: Vec<String> = names.collect();
-            let names = if names.is_empty() { "no rule speaks".to_owned() } else { names.join("; ") };
+            let names = if names.is_empty() { "no rule applies".to_owned() } else { names.join("; ") };
             let verdict = words::verdict(&statement.outcome);
             writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len())
                 .unwrap_or_default();
         }
-        for need in &self.rehearsal.needs {
-            writeln!(out, "\nnote: {}", words::need(need, &self.rehearsal.outcome, database)).unwrap_or_default();
+        for need in &self.dry_run.needs {
+            writeln!(out, "\nnote: {}", words::need(need, &self.dry_run.outcome, database)).unwrap_or_default();
         }
-        if matches!(self.rehearsal.outcome, Outcome::Unchanged) {
+        if matches!(self.dry_run.outcome, Outcome::Unchanged) {
             writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
         }
         if let Some(difference) = self.difference(database, coloured) {
@@ -202,7 +205,7 @@ impl Explained {
     /// Between the command and what is sent instead; `None` when it is sent as it is, or nothing is, or that depends.
     fn difference(&self, database: &str, coloured: bool) -> Option<String> {
         let sent = self.sent();
-        if sent.is_empty() || matches!(self.rehearsal.outcome, Outcome::Unchanged | Outcome::Undecided) {
+        if sent.is_empty() || matches!(self.dry_run.outcome, Outcome::Unchanged | Outcome::Undecided) {
             return None;
         }
         let before = words::shell_lines(std::slice::from_ref(&self.command), database);
@@ -210,37 +213,37 @@ impl Explained {
     }
 
     fn summary(&self) -> String {
-        let sentence = match &self.rehearsal.outcome {
+        let sentence = match &self.dry_run.outcome {
             Outcome::Unchanged => "it goes on as it is",
             Outcome::Rewritten(_) => "it is sent changed",
             Outcome::Undecided => "docward carries it out in a transaction, as the stored documents demand",
             Outcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
             Outcome::Rejected { .. } => "some of it is sent",
         };
-        format!("{}: {sentence}", words::verdict(&self.rehearsal.outcome))
+        format!("{}: {sentence}", words::verdict(&self.dry_run.outcome))
     }
 
     /// The rule that rejects, if one does.
-    fn rejecting(&self) -> Option<&Observation> {
-        self.rehearsal.observations.iter().find(|observation| observation.said == Said::Reject)
+    fn rejecting(&self) -> Option<&RuleOutcome> {
+        self.dry_run.outcomes.iter().find(|outcome| outcome.said == OutcomeKind::Reject)
     }
 
     fn sent(&self) -> &[CowDocument<'static>] {
-        self.rehearsal.sent(&self.command)
+        self.dry_run.sent(&self.command)
     }
 }
 
 /// A rule's word, with all that helps to understand it.
-fn spoken(observation: &Observation, rules: &RuleSet) -> String {
-    let Observation { rule_name, pattern, said, hint, .. } = observation;
+fn spoken(outcome: &RuleOutcome, rules: &RuleSet) -> String {
+    let RuleOutcome { rule_name, pattern, said, hint, .. } = outcome;
     let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::said(*said));
-    let rule = rules.rule(observation.rule);
+    let rule = rules.rule(outcome.rule);
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
             writeln!(out, "  {label}: {}", text.trim_end()).unwrap_or_default();
         }
     };
-    line("reason", words::reason(observation, rules));
+    line("reason", words::reason(outcome, rules));
     line("why", rule.why.as_deref().unwrap_or_default());
     line("what to do", hint);
     line("at", &rule.location.to_string());
@@ -250,10 +253,10 @@ fn spoken(observation: &Observation, rules: &RuleSet) -> String {
 /// `{verdict, rules, shell, command}`, and what else there is to tell.
 fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_json::Value {
     let rank = |one: &&Explained| {
-        ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.rehearsal.outcome))
+        ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.dry_run.outcome))
     };
-    let verdict = explained.iter().max_by_key(rank).map(|one| words::verdict(&one.rehearsal.outcome));
-    let observations = explained.iter().flat_map(|one| &one.rehearsal.observations);
+    let verdict = explained.iter().max_by_key(rank).map(|one| words::verdict(&one.dry_run.outcome));
+    let outcomes = explained.iter().flat_map(|one| &one.dry_run.outcomes);
     let sent: Vec<CowDocument<'static>> = explained.iter().flat_map(|one| one.sent().iter().cloned()).collect();
     let mut commands: Vec<serde_json::Value> =
         sent.iter().map(|command| extended_json(command.as_document())).collect();
@@ -262,21 +265,21 @@ fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_js
         explained.iter().flat_map(|one| &one.statements).map(|one| statement_json(one, rules)).collect();
     let notes = explained
         .iter()
-        .flat_map(|one| one.rehearsal.needs.iter().map(|need| words::need(need, &one.rehearsal.outcome, database)));
+        .flat_map(|one| one.dry_run.needs.iter().map(|need| words::need(need, &one.dry_run.outcome, database)));
     let differences: Vec<String> = explained.iter().filter_map(|one| one.difference(database, false)).collect();
     json!({
         "verdict": verdict,
-        "rules": observations.map(|one| words::rule_json(one, rules)).collect::<Vec<_>>(),
+        "rules": outcomes.map(|one| words::rule_json(one, rules)).collect::<Vec<_>>(),
         "shell": (!sent.is_empty()).then(|| words::shell(&sent, database)),
         "difference": (!differences.is_empty()).then(|| differences.join("\n")),
         "command": command,
-        "message": explained.iter().find_map(|one| words::rejection(&one.rehearsal)),
+        "message": explained.iter().find_map(|one| words::rejection(&one.dry_run)),
         "statements": statements,
         "notes": notes.collect::<Vec<_>>(),
     })
 }
 
-fn statement_json(statement: &Rehearsal, rules: &RuleSet) -> serde_json::Value {
-    let rules: Vec<serde_json::Value> = statement.observations.iter().map(|one| words::rule_json(one, rules)).collect();
+fn statement_json(statement: &DryRun, rules: &RuleSet) -> serde_json::Value {
+    let rules: Vec<serde_json::Value> = statement.outcomes.iter().map(|one| words::rule_json(one, rules)).collect();
     json!({"verdict": words::verdict(&statement.outcome), "rules": rules})
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use super::config::ConfigFile;
 use super::{fail, print, values};
 
-/// Who has not answered by then is not well; containers' own patience is longer.
+/// Who has not answered by then is not well; containers' own timeouts is longer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Reasons are some lines.
 const MAX_ANSWER: u64 = 64 * 1024;

@@ -12,13 +12,13 @@ mod listening;
 mod logging;
 mod machine;
 mod man;
-mod onlookers;
 mod record;
 pub mod reload;
 mod repair;
 mod reset_clock;
 mod serve;
 mod suggest;
+mod telemetry;
 mod test;
 mod traffic;
 mod typed;
@@ -81,7 +81,7 @@ pub enum Command {
     Suggest(suggest::Arguments),
     /// Mend the copies of a `copies` rule that do not say what their original says.
     Repair(connection::OneRule),
-    /// Forget the stamps of a `timestamps` rule, so that the next write wins.
+    /// Forget the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
     /// Ask a running docward how it is, for health checks and probes.
     Health(health::Arguments),

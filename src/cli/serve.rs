@@ -20,14 +20,14 @@ use tokio::sync::oneshot;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
-use super::onlookers::Onlookers;
 use super::reload::{Certificates, Part, Reload, Rules};
+use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
-use crate::proxy::{Advertised, Config, ListenerTls, Mapped, Placement, Policy, Proxy, Upstream, UpstreamTls};
+use crate::proxy::{Advertised, Config, Interceptor, ListenerTls, Mapped, Placement, Proxy, Upstream, UpstreamTls};
 use crate::rules::Report;
 use crate::secret::Secret;
 use crate::service::access::{self, Access};
@@ -102,7 +102,7 @@ struct LimitArguments {
     /// [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     handshake_timeout: Option<Duration>,
-    /// Memory for large messages while they are collected and judged, such as 256MiB [default: a quarter of the
+    /// Memory for large messages while they are collected and evaluated, such as 256MiB [default: a quarter of the
     /// container's or machine's].
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<usize>,
@@ -114,8 +114,9 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
     logging::start(log_format.or(said).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
-        let configured = async { Ok::<_, anyhow::Error>((Onlookers::of(&settings)?, configure(settings).await?)) };
-        let (onlookers, (mut config, service)) = match configured.await {
+        let configured =
+            async { Ok::<_, anyhow::Error>((TelemetryConfig::of(&settings)?, configure(settings).await?)) };
+        let (telemetry, (mut config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
@@ -123,14 +124,14 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
             return fail(&refused, EXIT_USAGE);
         }
         let files = raise_file_limit(config.limits.connections);
-        config.limits.newcomers = newcomers(config.limits.connections, files);
+        config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
         let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
         let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
         match certificates(&config, &service) {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
-        match serve(config, onlookers, rules, service, Reload::new(parts)).await {
+        match serve(config, telemetry, rules, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -231,7 +232,7 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
     }
 }
 
-/// What handshakes are made with, on every side that speaks TLS.
+/// What handshakes are made with, on every side that applies TLS.
 ///
 /// # Errors
 /// Text for people: the service's connection string names files that cannot be used.
@@ -269,14 +270,14 @@ pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
 }
 
 /// How many connections may be without a login where one is demanded: half of those that there may be at all.
-fn newcomers(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
+fn unauthenticated(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
     let by_files = || files.and_then(|files| usize::try_from(files / 2).ok());
     connections.or_else(by_files).map(|all| all.div_ceil(2))
 }
 
 async fn serve(
     mut config: Config,
-    onlookers: Onlookers,
+    telemetry: TelemetryConfig,
     rules: Arc<ArcSwap<RuleSet>>,
     service: Arc<MongoService>,
     reload: Reload,
@@ -286,7 +287,7 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let onlookers = onlookers.prepare(&mut config)?;
+    let telemetry = telemetry.prepare(&mut config)?;
     let drain_timeout = config.drain_timeout;
     let opening = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone());
     let proxy = tokio::select! {
@@ -294,8 +295,8 @@ async fn serve(
         () = ended(&mut terminate, &mut interrupt, "ending before it listens") => return Ok(()),
     };
     let observer = proxy.observer();
-    let onlookers = onlookers.look_at(&observer, reload.status())?;
-    announce(&proxy, onlookers.address())?;
+    let telemetry = telemetry.look_at(&observer, reload.status())?;
+    announce(&proxy, telemetry.address())?;
     tell_manager(&[NotifyState::Ready]);
     let reports = async {
         while asked.recv().await.is_some() {
@@ -306,9 +307,9 @@ async fn serve(
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
         ended(&mut terminate, &mut interrupt, "draining").await;
-        // systemd's own patience (TimeoutStopSec) need not be known then.
-        let patience = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
-        tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(patience)]);
+        // systemd's own timeouts (TimeoutStopSec) need not be known then.
+        let timeouts = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
+        tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeouts)]);
     };
     // Another process goes on with the copies at once, while connections here still drain.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
@@ -319,7 +320,7 @@ async fn serve(
         () = access::watch(&service, &rules) => {}
         () = reports => {}
     }
-    onlookers.end().await;
+    telemetry.end().await;
     Ok(())
 }
 
@@ -331,14 +332,14 @@ async fn ended(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
     }
 }
 
-/// Sockets that systemd, or another manager that speaks its protocol, has opened for us.
+/// Sockets that systemd, or another manager that applies its protocol, has opened for us.
 fn passed_sockets() -> Result<Vec<TcpListener>> {
     let mut passed = ListenFd::from_env();
     let taken = (0..passed.len()).filter_map(|index| passed.take_tcp_listener(index).transpose());
     taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
 }
 
-/// systemd, or another service manager that speaks its protocol (`NOTIFY_SOCKET`); without one nobody is told.
+/// systemd, or another service manager that applies its protocol (`NOTIFY_SOCKET`); without one nobody is told.
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
@@ -346,7 +347,7 @@ fn tell_manager(states: &[NotifyState<'_>]) {
 }
 
 /// One line for each listener: who waits for them knows that clients can come.
-pub(super) fn announce<P: Policy>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
+pub(super) fn announce<P: Interceptor>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {
         writeln!(stdout, "listening on {address}").context("cannot print to stdout")?;

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::traffic::{self, Worker};
 use super::{fail, print};
-use crate::audit::{Habits, Past, propose};
+use crate::audit::{Habits, RecordedCommand, propose};
 use crate::command::{Class, Namespace};
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ impl Worker for Habits {
         Habits::wants(namespace, class)
     }
 
-    fn take(&mut self, past: &Past) {
+    fn take(&mut self, past: &RecordedCommand) {
         Habits::take(self, past);
     }
 }

@@ -1,7 +1,7 @@
 //! `docward test`: runs the tests that rules carry, each against its rule alone, and those of `*.test.yaml`
 //! files, against all rules they name.
 //!
-//! Commands are carried out by `engine::rehearse`, as `explain` does; a test that fails shows what came instead.
+//! Commands are carried out by `engine::dry_run`, as `explain` does; a test that fails shows what came instead.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, load_rules, words};
 use crate::document::CowDocument;
-use crate::engine::{Now, Outcome, Rehearsal, rehearse};
+use crate::engine::{DryRun, Now, Outcome, dry_run};
 use crate::patterns::RuleSet;
 use crate::rules::{Expectation, Location, Report, RuleTest, Sources, TestFile, TestFiles, is_test_file};
 use crate::shell::{self, ShellError, Surroundings, is_same};
@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 /// One test that was run.
-struct Ran {
+struct Completed {
     location: Location,
     /// The rule it belongs to; tests of files belong to none.
     rule: Option<String>,
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     let failed = ran.iter().filter(|one| one.failure.is_some()).count();
     match arguments.format {
-        Format::Json => println!("{:#}", ran.iter().map(Ran::to_json).collect::<serde_json::Value>()),
+        Format::Json => println!("{:#}", ran.iter().map(Completed::to_json).collect::<serde_json::Value>()),
         Format::Text => {
             let coloured = std::io::stdout().is_terminal();
             ran.iter().for_each(|one| print!("{}", one.to_text(coloured)));
@@ -74,7 +74,7 @@ fn summary(count: usize, failed: usize) -> String {
     }
 }
 
-fn run_all(paths: &[PathBuf]) -> Result<Vec<Ran>, ExitCode> {
+fn run_all(paths: &[PathBuf]) -> Result<Vec<Completed>, ExitCode> {
     let alone = |path: &&PathBuf| is_test_file(path) && !path.is_dir();
     let rule_paths: Vec<PathBuf> = paths.iter().filter(|path| !alone(path)).cloned().collect();
     let test_paths: Vec<PathBuf> = paths.iter().filter(|path| alone(path) || path.is_dir()).cloned().collect();
@@ -114,7 +114,7 @@ fn rules_of(file: &TestFile, sources: &Sources) -> Vec<PathBuf> {
 
 /// # Errors
 /// A command that cannot be read; loading the rules has refused those already.
-fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &Sources) -> Result<Ran, Report> {
+fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &Sources) -> Result<Completed, Report> {
     let location = sources.location(test.span);
     let now = test.at.map_or(ARRIVAL, |at| at.timestamp_millis());
     let read = |text: &str| {
@@ -126,29 +126,29 @@ fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &So
         Expectation::Becomes(text) => read(text)?.commands,
         Expectation::Unchanged | Expectation::Rejected => given.clone(),
     };
-    let rehearse = |command: &CowDocument<'static>| {
+    let dry_run = |command: &CowDocument<'static>| {
         let mut session = words::session(test.app.as_deref(), test.user.as_deref());
         session.users.get_or_insert_default();
-        rehearse(command.as_document(), rules, Now { milliseconds: now }, &mut session)
+        dry_run(command.as_document(), rules, Now { milliseconds: now }, &mut session)
     };
-    let rehearsals: Vec<Rehearsal> = given.iter().map(rehearse).collect();
-    let trial = Trial { test, given: &given, expected: &expected, rehearsals: &rehearsals };
-    Ok(Ran { location, rule, given: test.given.value.clone(), failure: trial.failure() })
+    let dry_runs: Vec<DryRun> = given.iter().map(dry_run).collect();
+    let test_run = TestRun { test, given: &given, expected: &expected, dry_runs: &dry_runs };
+    Ok(Completed { location, rule, given: test.given.value.clone(), failure: test_run.failure() })
 }
 
 /// A test's commands and what became of them.
-struct Trial<'t> {
+struct TestRun<'t> {
     test: &'t RuleTest,
     given: &'t [CowDocument<'static>],
     expected: &'t [CowDocument<'static>],
-    rehearsals: &'t [Rehearsal],
+    dry_runs: &'t [DryRun],
 }
 
-impl Trial<'_> {
+impl TestRun<'_> {
     fn failure(&self) -> Option<Failure> {
         let says = |message: String| Some(Failure { message, commands: None });
-        let rejected = self.rehearsals.iter().find_map(words::rejection);
-        let undecided = self.rehearsals.iter().find(|one| matches!(one.outcome, Outcome::Undecided));
+        let rejected = self.dry_runs.iter().find_map(words::rejection);
+        let undecided = self.dry_runs.iter().find(|one| matches!(one.outcome, Outcome::Undecided));
         let expectation = match self.test.expect {
             Expectation::Rejected => "to be rejected",
             Expectation::Unchanged => "to go on unchanged",
@@ -171,8 +171,8 @@ impl Trial<'_> {
     }
 
     fn sent(&self) -> Vec<CowDocument<'static>> {
-        let each = self.given.iter().zip(self.rehearsals);
-        each.flat_map(|(given, rehearsal)| rehearsal.sent(given).iter().cloned()).collect()
+        let each = self.given.iter().zip(self.dry_runs);
+        each.flat_map(|(given, dry_run)| dry_run.sent(given).iter().cloned()).collect()
     }
 
     fn is_as_expected(&self) -> bool {
@@ -183,7 +183,7 @@ impl Trial<'_> {
     }
 
     fn sent_otherwise(&self, expectation: &str) -> Failure {
-        let unchanged = self.rehearsals.iter().all(|one| matches!(one.outcome, Outcome::Unchanged));
+        let unchanged = self.dry_runs.iter().all(|one| matches!(one.outcome, Outcome::Unchanged));
         let instead = if unchanged { "it goes on unchanged" } else { "it is sent as" };
         let lines = |commands: &[CowDocument<'static>]| words::shell_lines(commands, &self.test.database);
         let compared = !(unchanged && self.test.expect == Expectation::Rejected);
@@ -194,7 +194,7 @@ impl Trial<'_> {
     }
 }
 
-impl Ran {
+impl Completed {
     /// Nothing for a test that passed.
     fn to_text(&self, coloured: bool) -> String {
         let Some(failure) = &self.failure else { return String::new() };

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::audit::log::LogReader;
 use crate::audit::report::Source;
-use crate::audit::{Past, Unreadable, capture, log, profile};
+use crate::audit::{RecordedCommand, Unreadable, capture, log, profile};
 use crate::command::{Class, Namespace, classify};
 use crate::document::{Document, Value, peek};
 
@@ -36,7 +36,7 @@ pub(super) trait Worker: Send {
     /// See [`crate::audit::Wanted`].
     fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool;
 
-    fn take(&mut self, past: &Past);
+    fn take(&mut self, past: &RecordedCommand);
 }
 
 /// What a file is.
@@ -341,7 +341,7 @@ fn split(batch: &[u8], kind: Kind) -> (&[u8], &[u8]) {
 fn record(
     bytes: &[u8],
     wanted: &dyn Fn(Namespace<'_>, Class, &[u8]) -> bool,
-    out: &mut Vec<Past>,
+    out: &mut Vec<RecordedCommand>,
 ) -> Result<(), Unreadable> {
     let record = Document::parse(bytes).map_err(|error| Unreadable(error.to_string()))?;
     let command = record.get("command").and_then(Value::as_document);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
-use crate::engine::{Need, Observation, Outcome, Rehearsal, Said, Session};
+use crate::engine::{DryRun, Need, Outcome, OutcomeKind, RuleOutcome, Session};
 use crate::patterns::RuleSet;
 use crate::rules::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::shell::{ShellError, render, render_lines};
@@ -42,37 +42,39 @@ pub(super) fn verdict(outcome: &Outcome) -> &'static str {
 }
 
 /// What a rule does, as the end of a sentence that begins with its name.
-pub(super) fn said(said: Said) -> &'static str {
+pub(super) fn said(said: OutcomeKind) -> &'static str {
     match said {
-        Said::Rewrite => "rewrites it",
-        Said::Reject => "rejects it",
-        Said::Warn => "lets it pass, and logs a warning",
-        Said::Conflict => "reports a conflict",
-        Said::Allow => "cannot analyse it, and lets it pass (unsupported: allow)",
-        Said::ExceptRewrite => "would rewrite it, but leaves this client alone (except)",
-        Said::ExceptReject => "would reject it, but leaves this client alone (except)",
-        Said::ShadowRewrite => "would rewrite it (mode: shadow)",
-        Said::ShadowReject => "would reject it (mode: shadow)",
+        OutcomeKind::Rewrite => "rewrites it",
+        OutcomeKind::Reject => "rejects it",
+        OutcomeKind::Warn => "lets it pass, and logs a warning",
+        OutcomeKind::Conflict => "reports a conflict",
+        OutcomeKind::Allow => "cannot analyse it, and lets it pass (unsupported: allow)",
+        OutcomeKind::ExceptRewrite => "would rewrite it, but leaves this client alone (except)",
+        OutcomeKind::ExceptReject => "would reject it, but leaves this client alone (except)",
+        OutcomeKind::ShadowRewrite => "would rewrite it (mode: shadow)",
+        OutcomeKind::ShadowReject => "would reject it (mode: shadow)",
     }
 }
 
 /// Why a rule does what it does: what it has against the command, or what it makes of it.
-pub(super) fn reason<'o>(observation: &'o Observation, rules: &RuleSet) -> &'o str {
-    match observation.said {
-        Said::Rewrite | Said::ExceptRewrite | Said::ShadowRewrite => rules.rule(observation.rule).pattern.rewriting(),
-        _ => &observation.reason,
+pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
+    match outcome.said {
+        OutcomeKind::Rewrite | OutcomeKind::ExceptRewrite | OutcomeKind::ShadowRewrite => {
+            rules.rule(outcome.rule).pattern.rewriting()
+        }
+        _ => &outcome.reason,
     }
 }
 
 /// `{name, pattern, verdict, reason, hint}`
-pub(super) fn rule_json(observation: &Observation, rules: &RuleSet) -> serde_json::Value {
+pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::Value {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
-        "name": observation.rule_name,
-        "pattern": observation.pattern,
-        "verdict": observation.said.as_str(),
-        "reason": text(reason(observation, rules)),
-        "hint": text(&observation.hint),
+        "name": outcome.rule_name,
+        "pattern": outcome.pattern,
+        "verdict": outcome.said.as_str(),
+        "reason": text(reason(outcome, rules)),
+        "hint": text(&outcome.hint),
     })
 }
 
@@ -115,8 +117,8 @@ pub(super) fn shell_lines(commands: &[CowDocument<'static>], database: &str) -> 
 }
 
 /// What the client would be told.
-pub(super) fn rejection(rehearsal: &Rehearsal) -> Option<&str> {
-    match &rehearsal.outcome {
+pub(super) fn rejection(dry_run: &DryRun) -> Option<&str> {
+    match &dry_run.outcome {
         Outcome::Rejected { message, .. } => Some(message),
         _ => None,
     }

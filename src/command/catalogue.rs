@@ -1,7 +1,7 @@
 //! The commands docward knows by name, and how each can touch a collection's documents.
 //!
 //! A name that is missing here is [`Class::Unknown`]: refused where it names a protected collection. So the list
-//! errs on the side of missing names. `tests/roads/catalogue.rs` holds it against the names a real server has.
+//! errs on the side of missing names. `tests/indirect_writes/catalogue.rs` holds it against the names a real server has.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -85,7 +85,7 @@ impl Class {
 
     /// What a command of this class is called where it writes to a collection other than by statements;
     /// `None` where it cannot.
-    pub fn road(self) -> Option<&'static str> {
+    pub fn indirect_write(self) -> Option<&'static str> {
         match self {
             Self::Aggregate => Some("aggregation into"),
             Self::MapReduce => Some("mapReduce into"),

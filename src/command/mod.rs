@@ -17,7 +17,7 @@ pub use batch::{Batch, Form, MAX_STATEMENTS};
 pub use catalogue::{Class, classify};
 pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
 pub use name::{CommandName, command_names};
-pub use pipeline::{Target, input_collections, output_targets, road_targets};
+pub use pipeline::{Target, indirect_write_targets, input_collections, output_targets};
 pub use reply::{Reply, error_reply, shorten};
 pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
 

@@ -10,8 +10,8 @@ use crate::document::{Document, Kind, Value};
 /// Database and collection of an output; `Err(())` stands for a form that cannot be read.
 pub type Target = Result<(String, String), ()>;
 
-/// Where a command writes other than by statements (see [`Class::road`]).
-pub fn road_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
+/// Where a command writes other than by statements (see [`Class::indirect_write`]).
+pub fn indirect_write_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
     match class {
         Class::Aggregate => output_targets(command),
         Class::MapReduce => map_reduce_target(command).into_iter().collect(),

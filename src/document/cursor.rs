@@ -142,7 +142,7 @@ impl<'a> Elements<'a> {
 impl<'a> Iterator for Elements<'a> {
     type Item = Element<'a>;
 
-    // The document is checked, so this only measures: walking over fields is much of what a judged message costs.
+    // The document is checked, so this only measures: walking over fields is much of what a evaluated message costs.
     #[inline(always)]
     fn next(&mut self) -> Option<Element<'a>> {
         let (tag, named) = self.rest.split_first()?;
@@ -179,7 +179,7 @@ pub fn peek(bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
 }
 
 /// The field that unchecked bytes begin with, and what follows it.
-// Inlined by force, as what it calls: walking over fields is much of what a judged message costs, and calls that give
+// Inlined by force, as what it calls: walking over fields is much of what a evaluated message costs, and calls that give
 // results in memory double it.
 #[inline(always)]
 fn first_of(fields: &[u8]) -> Option<(Element<'_>, &[u8])> {

@@ -27,7 +27,7 @@ struct Layout {
     bytes: Vec<u8>,
     texts: Vec<usize>,
     numbers: Vec<usize>,
-    /// Behind all texts and numbers.
+    /// Backend all texts and numbers.
     value: Option<ValueHole>,
     /// The length prefixes around the value, and what they say without it.
     around: Vec<(usize, u32)>,

@@ -6,7 +6,7 @@ use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value, Writer};
 use crate::wire::op_msg;
 
-use super::plan::Refuse;
+use super::plan::NoPlan;
 
 const X509: &str = "MONGODB-X509";
 
@@ -25,8 +25,8 @@ pub(super) fn is_speculative(field: Element<'_>) -> bool {
         && field.value.as_document().map(Document::elements).is_some_and(is_by_certificate)
 }
 
-pub(super) fn refusal() -> Refuse {
-    Refuse {
+pub(super) fn refusal() -> NoPlan {
+    NoPlan {
         code: code::AUTHENTICATION_FAILED,
         text:
             "MONGODB-X509 cannot pass a proxy: the certificate belongs to the client's TLS session, which ends here. \

@@ -1,11 +1,11 @@
-//! Carrying out the judged statements of one write command.
+//! Carrying out the evaluated statements of one write command.
 //!
 //! A batch goes upstream as one command when nothing stands against it, and its reply then streams through.
 //! Otherwise it is cut into runs: a statement whose match count matters goes alone, statements after a
 //! refused one in an ordered batch do not go at all, and one reply is put together from what came back.
 //! Statements keep their numbers (`stmtIds`), so that a retry is recognised however it is cut.
 
-mod asking;
+mod commands;
 mod conflicts;
 mod limits;
 mod ownership;
@@ -21,18 +21,18 @@ use smallvec::SmallVec;
 
 use super::OwnSession;
 use super::allocation;
-use super::judge::Judged;
+use super::evaluation::Evaluated;
 use super::lookup::Lookup;
 use super::merge::{self, Tally};
-use super::observation::Observations;
+use super::outcome::RuleOutcomes;
 use super::plan::{Input, Step};
 use crate::command::{Batch, Command, Form, Part, PartOptions, Reply, Statement};
 use crate::document::{Document, Writer};
 use crate::patterns::Rule;
 use crate::wire::op_msg;
 
-pub(super) use asking::is_gone;
-use transaction::{Told, Transaction};
+pub(super) use commands::is_gone;
+use transaction::{LastSent, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
 type Flow = ControlFlow<Step>;
@@ -42,9 +42,9 @@ type Flow = ControlFlow<Step>;
 pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: Batch<'f>,
-    judged: Vec<Judged<'f, 'f>>,
+    evaluated: Vec<Evaluated<'f, 'f>>,
     /// Leases still to be asked for.
-    leases: VecDeque<Wanting<'f>>,
+    leases: VecDeque<CounterDemand<'f>>,
     /// `None` until all leases are in.
     runs: Option<VecDeque<Run>>,
     awaiting: Awaiting,
@@ -62,7 +62,7 @@ pub(super) struct BatchJob<'f> {
 
 /// What statements on one namespace want of one rule's counter.
 #[derive(Debug)]
-struct Wanting<'f> {
+struct CounterDemand<'f> {
     rule: &'f Rule,
     /// Index of the batch's namespace.
     namespace: usize,
@@ -73,7 +73,7 @@ struct Wanting<'f> {
 }
 
 /// A number of an optimistic sequence that the server refused.
-type Taken = (crate::rules::RuleId, i64);
+type DuplicateNumber = (crate::rules::RuleId, i64);
 
 /// Statements that go upstream as one command.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ struct Run {
     /// The next numbers of optimistic sequences, as far as they are known.
     next_numbers: Vec<(crate::rules::RuleId, i64)>,
     /// A number of a rule that was found to be taken, though the maximum may be below it.
-    taken: Option<Taken>,
+    taken: Option<DuplicateNumber>,
     attempts: u32,
     stage: Stage,
 }
@@ -119,7 +119,7 @@ enum Awaiting {
     /// The rest of a bulkWrite's results, whose first part this is.
     Cursor(Vec<u8>),
     Abort,
-    Transaction(Told),
+    Transaction(LastSent),
 }
 
 impl<'f> BatchJob<'f> {
@@ -127,13 +127,13 @@ impl<'f> BatchJob<'f> {
     pub(super) fn new(
         command: Command<'f>,
         batch: Batch<'f>,
-        judged: Vec<Judged<'f, 'f>>,
+        evaluated: Vec<Evaluated<'f, 'f>>,
         own_session: OwnSession,
     ) -> Box<Self> {
         let mut job = Box::new(Self {
             command,
             batch,
-            judged,
+            evaluated,
             leases: VecDeque::new(),
             runs: None,
             awaiting: Awaiting::Nothing,
@@ -148,27 +148,25 @@ impl<'f> BatchJob<'f> {
         job
     }
 
-    pub(super) fn next(&mut self, input: Input<'_>, observations: &mut Observations) -> Step {
+    pub(super) fn next(&mut self, input: Input<'_>, outcomes: &mut RuleOutcomes) -> Step {
         let flow = match (std::mem::replace(&mut self.awaiting, Awaiting::Nothing), input) {
             (Awaiting::Nothing, _) => Flow::Continue(()),
-            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found, observations),
-            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found, observations),
-            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply, observations),
+            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found, outcomes),
+            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found, outcomes),
+            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply, outcomes),
             (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply),
             (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
                 Some(joined) => self.take_reply(&joined),
                 None => close("the rest of a bulkWrite's results cannot be read"),
             },
-            (Awaiting::Look(run, unmatched), Input::Reply(reply)) => {
-                self.take_look(run, &unmatched, reply, observations)
-            }
+            (Awaiting::Look(run, unmatched), Input::Reply(reply)) => self.take_look(run, &unmatched, reply, outcomes),
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
-            (Awaiting::Transaction(Told::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
-            (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, observations),
+            (Awaiting::Transaction(LastSent::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
+            (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, outcomes),
             (_, _) => close("docward lost its place in a batch"),
         };
         match flow {
-            Flow::Continue(()) => self.advance(observations),
+            Flow::Continue(()) => self.advance(outcomes),
             Flow::Break(step) => step,
         }
     }
@@ -187,20 +185,20 @@ impl<'f> BatchJob<'f> {
 
     /// Statements from here on do not run.
     fn limit(&self) -> usize {
-        let first_refused = self.judged.iter().position(|judged| judged.refused.is_some());
+        let first_refused = self.evaluated.iter().position(|evaluated| evaluated.refused.is_some());
         match first_refused {
             Some(index) if self.stops_on_error() => index,
-            _ => self.judged.len(),
+            _ => self.evaluated.len(),
         }
     }
 
     /// The statements that are to be sent, ascending.
     fn sendable(&self) -> impl Iterator<Item = usize> {
-        let refused = |index: &usize| self.judged.get(*index).is_some_and(|judged| judged.refused.is_some());
+        let refused = |index: &usize| self.evaluated.get(*index).is_some_and(|evaluated| evaluated.refused.is_some());
         (0..self.limit()).filter(move |index| !refused(index))
     }
 
-    fn advance(&mut self, observations: &mut Observations) -> Step {
+    fn advance(&mut self, outcomes: &mut RuleOutcomes) -> Step {
         if let Some(wanting) = self.leases.front_mut() {
             let brought = std::mem::take(&mut wanting.brought);
             let namespace = self.batch.namespaces.get(wanting.namespace);
@@ -211,10 +209,10 @@ impl<'f> BatchJob<'f> {
                 return Step::Lookup(Lookup::Lease(lease));
             }
             self.leases.pop_front();
-            return self.advance(observations);
+            return self.advance(outcomes);
         }
         if self.runs.is_none() {
-            self.refuse_oversized(observations);
+            self.refuse_oversized(outcomes);
             let plain = self.is_plain();
             if plain && !self.may_be_too_long() {
                 return self.forward();
@@ -229,13 +227,13 @@ impl<'f> BatchJob<'f> {
             self.stop_if_full();
         }
         if self.stopped || self.runs.as_ref().is_none_or(VecDeque::is_empty) {
-            self.explain_errors(observations);
+            self.explain_errors(outcomes);
             return self.conclude();
         }
         if let Some(rule) = self.missing_maximum() {
             return self.ask_maximum(rule);
         }
-        self.send_run(observations)
+        self.send_run(outcomes)
     }
 
     fn plan_runs(&self) -> VecDeque<Run> {
@@ -248,7 +246,7 @@ impl<'f> BatchJob<'f> {
             }
             // A node's parent may stand before it in an unordered batch too, and what this one inserts is not for the
             // statements before it.
-            let inserts = self.judged.get(index).is_some_and(|judged| judged.statement.is_upsert());
+            let inserts = self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert());
             if (self.stops_on_error() || self.has_procedure(index) || inserts) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
             }
@@ -280,32 +278,32 @@ impl<'f> BatchJob<'f> {
 
     /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
     fn is_plain(&self) -> bool {
-        let plain = |judged: &Judged<'_, '_>| {
-            judged.refused.is_none()
-                && judged.procedures.is_empty()
-                && judged.explained_by.is_none()
-                && judged.counted_by.is_none()
+        let plain = |evaluated: &Evaluated<'_, '_>| {
+            evaluated.refused.is_none()
+                && evaluated.procedures.is_empty()
+                && evaluated.explained_by.is_none()
+                && evaluated.counted_by.is_none()
         };
         let alone = |index| {
             self.checks_match(index)
                 || self.is_conditional_upsert(index)
                 || self.optimistic_rules(index).next().is_some()
         };
-        self.judged.iter().all(plain) && !(0..self.judged.len()).any(alone)
+        self.evaluated.iter().all(plain) && !(0..self.evaluated.len()).any(alone)
     }
 
     fn forward(&self) -> Step {
         let expects_reply = !self.command.message.more_to_come();
-        let changed =
-            self.judged.iter().any(|judged| judged.statement.is_rewritten()) || !self.batch.body_changes.is_empty();
+        let changed = self.evaluated.iter().any(|evaluated| evaluated.statement.is_rewritten())
+            || !self.batch.body_changes.is_empty();
         if !changed {
             return Step::ForwardOriginal { expects_reply };
         }
-        let message = self.batch.encode(&self.command, self.judged.iter().map(|judged| &judged.statement));
+        let message = self.batch.encode(&self.command, self.evaluated.iter().map(|evaluated| &evaluated.statement));
         Step::Forward { message, expects_reply }
     }
 
-    fn send_run(&mut self, observations: &mut Observations) -> Step {
+    fn send_run(&mut self, outcomes: &mut RuleOutcomes) -> Step {
         let Some(run) = self.runs.as_ref().and_then(VecDeque::front) else { return self.conclude() };
         let mut numbers = run.next_numbers.clone();
         let mut optimistic = false;
@@ -316,13 +314,13 @@ impl<'f> BatchJob<'f> {
         // Each attempt puts its numbers into the statements as they were without any.
         let mut numbered = Vec::with_capacity(run.statements.len());
         for index in run.statements.iter().copied() {
-            let Some(judged) = self.judged.get(index) else { continue };
-            let mut statement = Cow::Borrowed(&judged.statement);
+            let Some(evaluated) = self.evaluated.get(index) else { continue };
+            let mut statement = Cow::Borrowed(&evaluated.statement);
             for rule in self.optimistic_rules(index) {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
                     statement = Cow::Owned(sequences::with_number(&statement, rule, *next));
-                    // Behind the largest there is another attempt, which is then told that there is none.
+                    // Backend the largest there is another attempt, which is then told that there is none.
                     *next = next.saturating_add(1);
                 }
             }
@@ -337,7 +335,7 @@ impl<'f> BatchJob<'f> {
             && self.has_procedure(*index)
         {
             let (index, statement) = (*index, Statement::clone(statement));
-            return self.begin(index, statement, observations);
+            return self.begin(index, statement, outcomes);
         }
         let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
         let parts: Vec<Part<'_, 'f>> =
@@ -442,7 +440,7 @@ impl<'f> BatchJob<'f> {
 
     /// All is sent: a rejection inside a transaction ends it on the server, as a write error there does.
     fn conclude(&mut self) -> Step {
-        let refused_any = self.judged.iter().any(|judged| judged.refused.is_some());
+        let refused_any = self.evaluated.iter().any(|evaluated| evaluated.refused.is_some());
         let session = self.command.session();
         let active = session.in_transaction && (self.transaction_begun || !session.starts_transaction);
         if refused_any && active {
@@ -457,10 +455,10 @@ impl<'f> BatchJob<'f> {
             return Step::Silent;
         }
         let limit = self.limit();
-        let refused = self.judged.iter().enumerate().filter_map(|(index, judged)| {
-            let refused = judged.refused.as_ref()?;
+        let refused = self.evaluated.iter().enumerate().filter_map(|(index, evaluated)| {
+            let refused = evaluated.refused.as_ref()?;
             // In an ordered batch nothing behind the first error is reported.
-            (index <= limit).then_some((index, &judged.statement, refused))
+            (index <= limit).then_some((index, &evaluated.statement, refused))
         });
         for (index, statement, refused) in refused {
             if self.stops_on_error() && self.tally.first_error().is_some_and(|first| first < index) {

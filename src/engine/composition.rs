@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use super::observation::Said;
-use super::rehearsal::{Outcome, Rehearsal, rehearse};
+use super::dry_run::{DryRun, Outcome, dry_run};
+use super::outcome::OutcomeKind;
 use super::{Now, Session};
 use crate::document::CowDocument;
 use crate::patterns::{Rule, RuleSet};
@@ -68,16 +68,16 @@ fn clash<'r>(rules: &'r RuleSet, probe: &CowDocument<'_>) -> Option<(&'r Rule, &
     if !matches!(all.outcome, Outcome::Rejected { .. }) {
         return None;
     }
-    let broken = all.observations.iter().rfind(|observation| observation.said == Said::Reject)?.rule;
-    let mut said = all.observations.iter().chain(&all.void);
-    let other = said.rfind(|o| o.said == Said::Rewrite && o.rule != broken)?.rule;
+    let broken = all.outcomes.iter().rfind(|outcome| outcome.said == OutcomeKind::Reject)?.rule;
+    let mut said = all.outcomes.iter().chain(&all.void);
+    let other = said.rfind(|o| o.said == OutcomeKind::Rewrite && o.rule != broken)?.rule;
     let (broken, other) = (rules.rule(broken), rules.rule(other));
     let alone = run(&rules.alone(broken), probe);
     (!matches!(alone.outcome, Outcome::Rejected { .. })).then_some((broken, other))
 }
 
-fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> Rehearsal {
-    rehearse(probe.as_document(), rules, Now { milliseconds: 0 }, &mut Session::default())
+fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> DryRun {
+    dry_run(probe.as_document(), rules, Now { milliseconds: 0 }, &mut Session::default())
 }
 
 fn warning(broken: &Rule, other: &Rule) -> Diagnostic {

@@ -1,12 +1,12 @@
 //! What each rule makes of every command that can reach its collections: `docward check --coverage`.
 //!
 //! Nothing is listed here a second time: commands come from the catalogue, what a pattern looks at from
-//! [`Judge`](crate::patterns::Judge), what becomes of other ways in from the plan's own decision. It knows
+//! [`Evaluate`](crate::patterns::Evaluate), what becomes of other ways in from the plan's own decision. It knows
 //! no statements, so `enforced` says that the rule looks at each, not what it finds.
 
-use super::judge::Stance;
-use super::observation::Said;
-use super::roads::{BUCKET_WRITE, on_road};
+use super::evaluation::Enforcement;
+use super::indirect_writes::{BUCKET_WRITE, on_indirect_write};
+use super::outcome::OutcomeKind;
 use crate::command::{Class, Form, Namespace, StatementKind};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::rules::NamespacePattern;
@@ -14,10 +14,10 @@ use crate::rules::NamespacePattern;
 /// What becomes of what comes by one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The rule judges each statement or read.
+    /// The rule evaluates each statement or read.
     Enforced,
-    /// Refused with a reason, always.
-    Refused,
+    /// RejectedBy with a reason, always.
+    Rejected,
     /// It would be refused, but for `unsupported: allow`.
     Allowed,
     /// No concern of the rule.
@@ -48,7 +48,7 @@ pub struct Coverage<'r> {
 pub fn coverage(rules: &RuleSet) -> Vec<Coverage<'_>> {
     let mut found: Vec<Coverage<'_>> = Vec::new();
     for rule in rules.rules() {
-        let further = rule.pattern.also_judges();
+        let further = rule.pattern.also_evaluates();
         let own = rule.namespaces.iter().map(|namespace| namespace.value.clone());
         let first = found.len();
         for namespace in own.chain(further) {
@@ -80,25 +80,27 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<Way> {
             Concern::Unsupported => unanalysed(rule),
             Concern::Each => Outcome::Enforced,
             // An option of the whole command may be its concern, or what findAndModify returns.
-            Concern::Nothing => judged(rule.pattern.judges_command(class, Some(*kind))),
+            Concern::Nothing => evaluated(rule.pattern.evaluates_command(class, Some(*kind))),
         })
     });
-    let reads = by_outcome("read", |class| class.reads(), |class| judged(rule.pattern.judges_command(class, None)));
-    let road = |what: &str, commands: Vec<&'static str>| Way {
+    let reads =
+        by_outcome("read", |class| class.reads(), |class| evaluated(rule.pattern.evaluates_command(class, None)));
+    let indirect_write = |what: &str, commands: Vec<&'static str>| Way {
         what: format!("{what} it"),
         commands,
         outcome: unanalysed(rule),
     };
-    let roads = Class::REACHING.into_iter().filter_map(|class| Some(road(class.road()?, class.names())));
-    let buckets = road(BUCKET_WRITE, Vec::new());
+    let indirect_writes =
+        Class::REACHING.into_iter().filter_map(|class| Some(indirect_write(class.indirect_write()?, class.names())));
+    let buckets = indirect_write(BUCKET_WRITE, Vec::new());
     let other = |what: &str, commands: &[&'static str], outcome| Way {
         what: what.to_owned(),
         commands: commands.to_vec(),
         outcome,
     };
-    let legacy = other("legacy opcode", &LEGACY, Outcome::Refused);
+    let legacy = other("legacy opcode", &LEGACY, Outcome::Rejected);
     let definitions = other("definition of it", &DEFINITIONS, Outcome::Passes);
-    statements.chain(reads).chain(roads).chain([buckets, legacy, definitions]).collect()
+    statements.chain(reads).chain(indirect_writes).chain([buckets, legacy, definitions]).collect()
 }
 
 /// One way for each outcome that the classes have.
@@ -120,16 +122,16 @@ const LEGACY: [&str; 4] = ["OP_INSERT", "OP_UPDATE", "OP_DELETE", "OP_QUERY"];
 /// Of [`Class::Harmless`] those that end or reshape a whole collection.
 const DEFINITIONS: [&str; 5] = ["collMod", "create", "createIndexes", "drop", "dropDatabase"];
 
-fn judged(it_is: bool) -> Outcome {
+fn evaluated(it_is: bool) -> Outcome {
     if it_is { Outcome::Enforced } else { Outcome::Passes }
 }
 
 fn unanalysed(rule: &Rule) -> Outcome {
-    if !rule.pattern.judges() {
+    if !rule.pattern.evaluates() {
         return Outcome::Passes;
     }
-    match on_road(rule, Stance::Enforce) {
-        Said::Allow => Outcome::Allowed,
-        _ => Outcome::Refused,
+    match on_indirect_write(rule, Enforcement::Enforce) {
+        OutcomeKind::Allow => Outcome::Allowed,
+        _ => Outcome::Rejected,
     }
 }

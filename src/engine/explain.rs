@@ -5,28 +5,28 @@ use std::ops::ControlFlow;
 use smallvec::SmallVec;
 
 use super::Session;
-use super::judge::{Judging, asks_for_users, bench};
-use super::plan::{Plan, Refuse, Step, reject_command, with_fields, write_with_fields};
+use super::evaluation::{Evaluation, applicable_rules, asks_for_users};
+use super::plan::{NoPlan, Plan, Step, reject_command, with_fields, write_with_fields};
 use crate::command::{Batch, Command, Form, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PLACE: &str = "the explained command";
 
 impl<'f> Plan<'f> {
-    pub(super) fn explain(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, Refuse> {
+    pub(super) fn explain(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, NoPlan> {
         let expects_reply = !command.message.more_to_come();
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
         let Some(namespace) = inner.collection() else { return Ok(forward) };
-        let bench = bench(self.rules, namespace, session);
-        if asks_for_users(&bench, session) {
+        let applicable_rules = applicable_rules(self.rules, namespace, session);
+        if asks_for_users(&applicable_rules, session) {
             return Ok(self.ask_for_users(command));
         }
-        if bench.is_empty() {
+        if applicable_rules.is_empty() {
             return Ok(forward);
         }
         let class = inner.class;
-        let changes = match self.judge_whole(&inner, class, &bench) {
+        let changes = match self.evaluate_whole(&inner, class, &applicable_rules) {
             ControlFlow::Continue(changes) => changes,
             ControlFlow::Break(step) => return Ok(step),
         };
@@ -34,15 +34,16 @@ impl<'f> Plan<'f> {
             Some(form) => {
                 let mut batch = Batch::read(&inner, form)?;
                 batch.body_changes = changes;
-                let mut judging = Judging::new(&mut batch, SmallVec::from_elem(bench, 1), true);
-                while !judging.take_turn(&batch, self.now, &mut self.observations) {}
-                let judged = judging.into_judged();
-                if let Some((refused, judged)) =
-                    judged.iter().find_map(|j| j.refused.as_ref().or(j.only_new.as_ref()).map(|refused| (refused, j)))
+                let mut evaluation = Evaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
+                while !evaluation.take_turn(&batch, self.now, &mut self.outcomes) {}
+                let evaluated = evaluation.into_evaluated();
+                if let Some((refused, evaluated)) = evaluated
+                    .iter()
+                    .find_map(|j| j.refused.as_ref().or(j.only_new.as_ref()).map(|refused| (refused, j)))
                 {
-                    return Ok(reject_command(command, refused, judged.statement.kind_name(), namespace));
+                    return Ok(reject_command(command, refused, evaluated.statement.kind_name(), namespace));
                 }
-                batch.encode_body(&inner, judged.iter().map(|judged| &judged.statement))
+                batch.encode_body(&inner, evaluated.iter().map(|evaluated| &evaluated.statement))
             }
             None => CowDocument::build(|w| write_with_fields(w, inner.body, &changes)),
         };
@@ -55,8 +56,8 @@ impl<'f> Plan<'f> {
     }
 }
 
-/// The command inside, as if it had come by itself. `None`: what is there is for mongod to judge.
-pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, Refuse> {
+/// The command inside, as if it had come by itself. `None`: what is there is for mongod to evaluate.
+pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, NoPlan> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     refuse_duplicates(body, PLACE)?;
     Ok(command.nested(body))

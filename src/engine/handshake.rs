@@ -5,8 +5,8 @@
 //! "Server Discovery And Monitoring"). Pure; who the members are is handed in. What is agreed on compression
 //! is kept in [`negotiation`]. Next: [`crate::proxy`].
 
+pub mod draining;
 pub mod negotiation;
-pub mod retirement;
 
 use self::negotiation::{COMPRESSION, Negotiation};
 use super::{Session, authentication};
@@ -57,7 +57,7 @@ impl AddressMap {
 
 /// What a client is to take the server for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Face {
+pub enum Presentation {
     /// A member of the set that these addresses are of.
     Member(AddressMap),
     /// A server of its own: drivers look for no others.
@@ -167,25 +167,25 @@ pub fn note_reply(frame: &[u8], session: &mut Session) {
     }
 }
 
-/// Makes a reply to a hello show `face` and the compressors that are agreed; `None` when it does. A member that has no
+/// Makes a reply to a hello show `presentation` and the compressors that are agreed; `None` when it does. A member that has no
 /// address is hidden: drivers would leave the proxy for it.
 ///
 /// # Errors
 /// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
 pub fn rewrite_reply(
     frame: &[u8],
-    face: &Face,
+    presentation: &Presentation,
     negotiation: &mut Negotiation,
 ) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
-            let body = rewrite_hello(Document::parse(message.body)?, face, negotiation);
+            let body = rewrite_hello(Document::parse(message.body)?, presentation, negotiation);
             Ok(body.map(|body| with_body(&message, &body)))
         }
         OpCode::Reply => {
             let stored = reply_document(frame)?;
-            let Some(body) = rewrite_hello(Document::parse(stored)?, face, negotiation) else {
+            let Some(body) = rewrite_hello(Document::parse(stored)?, presentation, negotiation) else {
                 return Ok(None);
             };
             // reply_document checked that the document lies behind the fixed fields, and a reply to a
@@ -200,12 +200,12 @@ pub fn rewrite_reply(
     }
 }
 
-fn rewrite_hello(reply: Document<'_>, face: &Face, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+fn rewrite_hello(reply: Document<'_>, presentation: &Presentation, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
     let agreed = negotiation.agree(reply);
     let offered = reply.get(COMPRESSION).is_some();
-    let concerns: fn(&[u8]) -> bool = match face {
-        Face::Member(_) => names_members,
-        Face::Standalone => tells_membership,
+    let concerns: fn(&[u8]) -> bool = match presentation {
+        Presentation::Member(_) => names_members,
+        Presentation::Standalone => tells_membership,
     };
     if !offered && agreed.is_empty() && !reply.elements().any(|field| concerns(field.key)) {
         return None;
@@ -213,10 +213,10 @@ fn rewrite_hello(reply: Document<'_>, face: &Face, negotiation: &mut Negotiation
     let me = reply.get("me").and_then(Value::as_string_bytes);
     Some(document::document(|w| {
         for field in reply.elements() {
-            match face {
+            match presentation {
                 _ if field.key == COMPRESSION.as_bytes() => negotiation::write(w, &agreed),
-                Face::Member(addresses) => write_as_member(w, field, addresses, me),
-                Face::Standalone => write_as_standalone(w, field),
+                Presentation::Member(addresses) => write_as_member(w, field, addresses, me),
+                Presentation::Standalone => write_as_standalone(w, field),
             }
         }
         if !offered {
@@ -326,11 +326,11 @@ mod tests {
         out
     }
 
-    fn addresses() -> Face {
+    fn addresses() -> Presentation {
         let mut map = AddressMap::new("proxy:1".into());
         map.add("a:27017".into(), "proxy:1".into());
         map.add("b:27017".into(), "proxy:2".into());
-        Face::Member(map)
+        Presentation::Member(map)
     }
 
     fn request(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
@@ -463,7 +463,7 @@ mod tests {
         let after = doc! {
             "topologyVersion": {"counter": 6i64}, "isWritablePrimary": true, "maxWireVersion": 25, "ok": 1.0,
         };
-        let shown = |frame: Vec<u8>| rewrite_reply(&frame, &Face::Standalone, &mut Negotiation::default());
+        let shown = |frame: Vec<u8>| rewrite_reply(&frame, &Presentation::Standalone, &mut Negotiation::default());
         assert_eq!(shown(message(0, &before)), Ok(Some(message(0, &after))));
         assert_eq!(shown(message(0, &after)), Ok(None));
     }

@@ -33,7 +33,7 @@ pub struct Counter {
 pub enum Start {
     /// With this number.
     At(i64),
-    /// Behind this one.
+    /// Backend this one.
     After(Maximum),
 }
 

@@ -2,8 +2,8 @@
 //! the server's.
 
 use super::allocation::is_duplicate_key;
-use super::judge::Refused;
-use super::refusal;
+use super::evaluation::RejectedBy;
+use super::rejection_text;
 use crate::command::{Command, Form, Namespace, Reply, Statement, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
 use crate::effect::equality;
@@ -131,13 +131,19 @@ impl Tally {
     }
 
     /// Adds docward's own error; one for which a reply has no room is not even put together.
-    pub(super) fn refuse(&mut self, index: usize, statement: &Statement<'_>, refused: &Refused<'_>, ns: Namespace<'_>) {
+    pub(super) fn refuse(
+        &mut self,
+        index: usize,
+        statement: &Statement<'_>,
+        refused: &RejectedBy<'_>,
+        ns: Namespace<'_>,
+    ) {
         let has_room = self.refused_length < MAX_ERROR_BYTES;
         let error = CowDocument::build(|w| {
             w.int32("code", refused.rejection.code);
             if has_room {
-                w.string("errmsg", refusal::message(refused, statement.kind_name(), ns));
-                refusal::write_error_info(w, refused);
+                w.string("errmsg", rejection_text::message(refused, statement.kind_name(), ns));
+                rejection_text::write_error_info(w, refused);
             }
         });
         self.refused_length += error.as_document().as_bytes().len();

@@ -1,27 +1,27 @@
 //! A message and the rules → what is to be done; what came of it → the client's reply.
 //!
-//! Sans-I/O: [`triage`] looks at a frame's first bytes, [`Plan`] carries out a judged message step by step;
+//! Sans-I/O: [`triage`] looks at a frame's first bytes, [`Plan`] carries out a evaluated message step by step;
 //! the caller sends, looks up and feeds the results back. Time, answers and replies come in as arguments, so
 //! the proxy, the command line and the tests run the same code. Next floor: `crate::proxy`.
 
 mod allocation;
 mod authentication;
 mod batch;
+mod collection_query;
 mod composition;
 pub mod coverage;
+mod dry_run;
+mod evaluation;
 mod explain;
 pub mod handshake;
-mod inquiry;
-mod judge;
+mod indirect_writes;
 pub mod lookup;
 mod merge;
-mod observation;
+mod outcome;
 mod plan;
 mod privileges;
 pub mod queries;
-mod refusal;
-mod rehearsal;
-mod roads;
+mod rejection_text;
 #[cfg(test)]
 mod tests;
 mod trace_context;
@@ -32,11 +32,11 @@ use serde::{Deserialize, Serialize};
 
 pub use authentication::{has_logged_in, login_question, means_login_demanded, read_users, users_question};
 pub use composition::impossible;
-pub use observation::{Observation, Said};
+pub use dry_run::{DryRun, Need, Outcome, command_of_frame, dry_run, statements};
+pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{Input, Plan, Step, evaluation_length};
 pub use privileges::Privileges;
-pub use queries::{Admission, Entrance, Refusal};
-pub use rehearsal::{Need, Outcome, Rehearsal, command_of_frame, rehearse, statements};
+pub use queries::{Admission, ListenerKind, QueryRejection};
 pub use trace_context::TraceContext;
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};
@@ -62,7 +62,7 @@ pub struct Session {
     pub connection: u64,
     /// Told by the listener, so it is not passed on to another process.
     #[serde(skip)]
-    pub entrance: Entrance,
+    pub listener_kind: ListenerKind,
     pub own: OwnSession,
 }
 

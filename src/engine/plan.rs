@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 
 use super::authentication::{self, is_by_certificate, read_users, users_question};
 use super::batch::BatchJob;
-use super::judge::{Bench, Judging, Refused, Stance, asks_for_users, bench};
+use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, applicable_rules, asks_for_users};
+use super::indirect_writes::BUCKET_WRITE;
 use super::lookup::{Found, Lookup, LookupError};
-use super::observation::{Observation, Observations, Said};
-use super::privileges::{Answer, Asking};
-use super::roads::BUCKET_WRITE;
-use super::{Now, Session, inquiry, refusal};
+use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
+use super::privileges::{Answer, PrivilegeCheck};
+use super::{Now, Session, collection_query, rejection_text};
 use crate::command::{
     Batch, Class, Command, CommandError, Form, MAX_STATEMENTS, Namespace, code, error_reply, shorten,
 };
@@ -33,7 +33,7 @@ pub enum Step {
     Lookup(Lookup),
     /// Wait this long.
     Pause(Duration),
-    /// Let other connections have their turn: there is more to judge than a moment's work.
+    /// Let other connections have their turn: there is more to evaluate than a moment's work.
     Yield,
     /// The end: the message goes upstream as it came; its reply, if one is expected, streams through.
     ForwardOriginal { expects_reply: bool },
@@ -68,7 +68,7 @@ pub struct Plan<'f> {
     pub(super) rules: &'f RuleSet,
     pub(super) now: Now,
     state: State<'f>,
-    pub(super) observations: Observations,
+    pub(super) outcomes: RuleOutcomes,
     /// The server's reply to a rule's question about the collection.
     answer: Option<Vec<u8>>,
 }
@@ -78,8 +78,8 @@ enum State<'f> {
     Fresh,
     AwaitingUsers,
     AwaitingAnswer,
-    AwaitingPrivileges(Box<BatchJob<'f>>, Asking),
-    Judging(Box<Unjudged<'f>>),
+    AwaitingPrivileges(Box<BatchJob<'f>>, PrivilegeCheck),
+    Evaluation(Box<Unevaluated<'f>>),
     Writing(Box<BatchJob<'f>>),
     Done,
 }
@@ -98,21 +98,21 @@ pub fn evaluation_length(frame: &[u8]) -> usize {
     (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED
 }
 
-/// A write command of which more is to be judged.
+/// A write command of which more is to be evaluated.
 #[derive(Debug)]
-struct Unjudged<'f> {
+struct Unevaluated<'f> {
     command: Command<'f>,
     batch: Batch<'f>,
-    judging: Judging<'f, 'f>,
+    evaluation: Evaluation<'f, 'f>,
 }
 
 /// Why a message ends without a plan.
-pub(super) struct Refuse {
+pub(super) struct NoPlan {
     pub(super) code: i32,
     pub(super) text: String,
 }
 
-impl From<CommandError> for Refuse {
+impl From<CommandError> for NoPlan {
     fn from(error: CommandError) -> Self {
         let mut text = error.to_string();
         shorten(&mut text, MAX_REASON_LENGTH);
@@ -123,22 +123,22 @@ impl From<CommandError> for Refuse {
 impl<'f> Plan<'f> {
     /// `frame` is one whole message.
     pub fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { frame, rules, now, state: State::Fresh, observations: Observations::default(), answer: None }
+        Self { frame, rules, now, state: State::Fresh, outcomes: RuleOutcomes::default(), answer: None }
     }
 
-    /// For a rehearsal: rules speak even of what happens to nearly every command.
+    /// For a dry_run: rules speak even of what happens to nearly every command.
     pub(super) fn thoroughly(mut self) -> Self {
-        self.observations.be_thorough();
+        self.outcomes.be_thorough();
         self
     }
 
     /// What rules have said since the last call.
-    pub fn take_observations(&mut self) -> Vec<Observation> {
-        self.observations.take()
+    pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
+        self.outcomes.take()
     }
 
     /// Whether docward holds a transaction open on the server: then the plan should come to its end even if
-    /// the client does not wait for it, or what it locks stays locked until the server's patience ends.
+    /// the client does not wait for it, or what it locks stays locked until the server's timeouts ends.
     pub fn must_finish(&self) -> bool {
         matches!(&self.state, State::Writing(job) if job.holds_transaction())
     }
@@ -165,12 +165,12 @@ impl<'f> Plan<'f> {
                 None => Step::Close("the server's answer to connectionStatus cannot be read".to_owned()),
             },
             (State::Writing(mut job), input) => {
-                let step = job.next(input, &mut self.observations);
+                let step = job.next(input, &mut self.outcomes);
                 session.own = job.own_session();
                 self.state = State::Writing(job);
                 step
             }
-            (State::Judging(unjudged), Input::Resumed) => self.go_on_judging(unjudged, session),
+            (State::Evaluation(unevaluated), Input::Resumed) => self.go_on_evaluating(unevaluated, session),
             (State::AwaitingAnswer, Input::Reply(reply)) => {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
@@ -182,7 +182,7 @@ impl<'f> Plan<'f> {
                 State::AwaitingUsers
                 | State::AwaitingAnswer
                 | State::AwaitingPrivileges(..)
-                | State::Judging(_)
+                | State::Evaluation(_)
                 | State::Done,
                 _,
             ) => Step::Close("docward lost its place in a plan".to_owned()),
@@ -200,7 +200,7 @@ impl<'f> Plan<'f> {
             },
             OpCode::Query => self.refuse(
                 header,
-                &Refuse {
+                &NoPlan {
                     code: code::UNSUPPORTED_OP_QUERY_COMMAND,
                     text: "docward takes only the hello handshake by OP_QUERY; use a driver that sends OP_MSG"
                         .to_owned(),
@@ -211,7 +211,7 @@ impl<'f> Plan<'f> {
     }
 
     /// A whole message refused. Who does not wait for a reply learns by the connection's end.
-    fn refuse(&self, header: Header, refuse: &Refuse) -> Step {
+    fn refuse(&self, header: Header, refuse: &NoPlan) -> Step {
         let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
         if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
             return Step::Close(refuse.text.clone());
@@ -219,21 +219,21 @@ impl<'f> Plan<'f> {
         Step::Reply(error_reply(header, refuse.code, &format!("docward: {}", refuse.text), |_| {}))
     }
 
-    fn decide(&mut self, session: &mut Session) -> Result<Step, Refuse> {
+    fn decide(&mut self, session: &mut Session) -> Result<Step, NoPlan> {
         let command = Command::parse(self.frame)?;
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let class = command.class;
         if let Some(form) = Form::of(class) {
             return self.write(command, class, form, session);
         }
-        if let Some(what) = class.road() {
-            let step = self.road(&command, class, what, session)?;
+        if let Some(what) = class.indirect_write() {
+            let step = self.indirect_write(&command, class, what, session)?;
             if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
                 return Ok(step);
             }
         }
         match class {
-            Class::Hello => Err(Refuse {
+            Class::Hello => Err(NoPlan {
                 code: code::FAILED_TO_PARSE,
                 text: "a hello has its body first; this one has a document sequence before it".to_owned(),
             }),
@@ -248,17 +248,17 @@ impl<'f> Plan<'f> {
         }
     }
 
-    /// A write command: its statements are judged, and what is left of them is carried out.
-    fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, Refuse> {
+    /// A write command: its statements are evaluated, and what is left of them is carried out.
+    fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, NoPlan> {
         let mut batch = Batch::read(&command, form)?;
         let mut targets = Vec::new();
-        let mut benches = SmallVec::<[Bench<'f>; 1]>::new();
+        let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
         for namespace in &batch.namespaces {
-            let (bucket, bench) = self.benches(*namespace, session);
+            let (bucket, applicable_rules) = self.applicable_rules_of(*namespace, session);
             targets.extend(bucket);
-            benches.push(bench);
+            applicable_rules_of.push(applicable_rules);
         }
-        if benches.iter().any(|bench| asks_for_users(bench, session)) {
+        if applicable_rules_of.iter().any(|applicable_rules| asks_for_users(applicable_rules, session)) {
             return Ok(self.ask_for_users(&command));
         }
         let step = self.unanalysed(&command, targets, BUCKET_WRITE, session)?;
@@ -266,33 +266,33 @@ impl<'f> Plan<'f> {
             return Ok(step);
         }
         // bulkWrite names several collections; what is about one is not about the command.
-        if let [bench] = benches.as_slice()
+        if let [applicable_rules] = applicable_rules_of.as_slice()
             && form != Form::BulkWrite
         {
-            match self.judge_whole(&command, class, bench) {
+            match self.evaluate_whole(&command, class, applicable_rules) {
                 ControlFlow::Continue(changes) => batch.body_changes = changes,
                 ControlFlow::Break(step) => return Ok(step),
             }
         }
         let stops_on_rejection = batch.ordered || command.session().in_transaction;
-        let mut judging = Judging::new(&mut batch, benches, stops_on_rejection);
-        if !judging.take_turn(&batch, self.now, &mut self.observations) {
-            self.state = State::Judging(Box::new(Unjudged { command, batch, judging }));
+        let mut evaluation = Evaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
+        if !evaluation.take_turn(&batch, self.now, &mut self.outcomes) {
+            self.state = State::Evaluation(Box::new(Unevaluated { command, batch, evaluation }));
             return Ok(Step::Yield);
         }
-        let job = BatchJob::new(command, batch, judging.into_judged(), session.own);
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), session.own);
         Ok(self.begin(job, session))
     }
 
     /// Judges the next of the statements that are left.
-    fn go_on_judging(&mut self, mut unjudged: Box<Unjudged<'f>>, session: &mut Session) -> Step {
-        let Unjudged { batch, judging, .. } = &mut *unjudged;
-        if !judging.take_turn(batch, self.now, &mut self.observations) {
-            self.state = State::Judging(unjudged);
+    fn go_on_evaluating(&mut self, mut unevaluated: Box<Unevaluated<'f>>, session: &mut Session) -> Step {
+        let Unevaluated { batch, evaluation, .. } = &mut *unevaluated;
+        if !evaluation.take_turn(batch, self.now, &mut self.outcomes) {
+            self.state = State::Evaluation(unevaluated);
             return Step::Yield;
         }
-        let Unjudged { command, batch, judging } = *unjudged;
-        let job = BatchJob::new(command, batch, judging.into_judged(), session.own);
+        let Unevaluated { command, batch, evaluation } = *unevaluated;
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), session.own);
         self.begin(job, session)
     }
 
@@ -302,13 +302,19 @@ impl<'f> Plan<'f> {
             self.state = State::AwaitingPrivileges(job, asking);
             return Step::Exchange(question);
         }
-        let step = job.next(Input::Start, &mut self.observations);
+        let step = job.next(Input::Start, &mut self.outcomes);
         session.own = job.own_session();
         self.state = State::Writing(job);
         step
     }
 
-    fn take_privileges(&mut self, job: Box<BatchJob<'f>>, asking: Asking, reply: &[u8], session: &mut Session) -> Step {
+    fn take_privileges(
+        &mut self,
+        job: Box<BatchJob<'f>>,
+        asking: PrivilegeCheck,
+        reply: &[u8],
+        session: &mut Session,
+    ) -> Step {
         match asking.take(reply, job.command(), &mut session.privileges) {
             Answer::Granted => self.begin(job, session),
             Answer::Ask(asking, question) => {
@@ -325,7 +331,7 @@ impl<'f> Plan<'f> {
         Step::Exchange(users_question(command.message.header.request_id))
     }
 
-    fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, Refuse> {
+    fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, NoPlan> {
         let expects_reply = !command.message.more_to_come();
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
@@ -334,11 +340,11 @@ impl<'f> Plan<'f> {
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };
-        let bench = bench(self.rules, namespace, session);
-        if asks_for_users(&bench, session) {
+        let applicable_rules = applicable_rules(self.rules, namespace, session);
+        if asks_for_users(&applicable_rules, session) {
             return Ok(self.ask_for_users(command));
         }
-        Ok(match self.judge_whole(command, class, &bench) {
+        Ok(match self.evaluate_whole(command, class, &applicable_rules) {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },
             ControlFlow::Continue(changes) => {
@@ -348,53 +354,61 @@ impl<'f> Plan<'f> {
     }
 
     /// What the rules make of the command as a whole: fields of its body to set, or its rejection.
-    pub(super) fn judge_whole(
+    pub(super) fn evaluate_whole(
         &mut self,
         command: &Command<'f>,
         class: Class,
-        bench: &Bench<'f>,
+        applicable_rules: &ApplicableRules<'f>,
     ) -> ControlFlow<Step, Vec<(&'static str, OwnedValue)>> {
         let Some(namespace) = command.collection() else { return ControlFlow::Continue(Vec::new()) };
         let whole = WholeCommand { class, body: command.body };
         let mut changes = Vec::new();
-        for (rule, stance) in bench {
+        for (rule, enforcement) in applicable_rules {
             let mut verdict = rule.pattern.command_verdict(&whole);
-            if let CommandVerdict::Ask(inquiry) = &verdict {
+            if let CommandVerdict::Ask(collection_query) = &verdict {
                 let documents = match self.answer.take() {
                     Some(answer) => Some(answer),
                     // In a transaction the question could be its first command, or abort it.
-                    None if *stance != Stance::Enforce || command.session().in_transaction => Some(Vec::new()),
+                    None if *enforcement != Enforcement::Enforce || command.session().in_transaction => {
+                        Some(Vec::new())
+                    }
                     None => None,
                 };
                 let Some(answer) = documents else {
-                    // The command is judged anew with the answer.
-                    self.observations.take();
+                    // The command is evaluated anew with the answer.
+                    self.outcomes.take();
                     self.state = State::AwaitingAnswer;
-                    return ControlFlow::Break(Step::Exchange(inquiry::question(command, namespace, &**inquiry)));
+                    return ControlFlow::Break(Step::Exchange(collection_query::question(
+                        command,
+                        namespace,
+                        &**collection_query,
+                    )));
                 };
-                verdict = inquiry::conclude(&**inquiry, &whole, &answer);
+                verdict = collection_query::conclude(&**collection_query, &whole, &answer);
             }
-            match (verdict, stance) {
+            match (verdict, enforcement) {
                 (CommandVerdict::Forward | CommandVerdict::Ask(_), _) => {}
                 (CommandVerdict::Warn(warning), _) => {
-                    self.observations.note(rule, namespace, Said::Warn, Some(&warning));
+                    self.outcomes.note(rule, namespace, OutcomeKind::Warn, Some(&warning));
                 }
-                (CommandVerdict::Set(key, value), Stance::Enforce) if fits(command, key, &value) => {
-                    self.observations.note_routine(rule, namespace);
+                (CommandVerdict::Set(key, value), Enforcement::Enforce) if fits(command, key, &value) => {
+                    self.outcomes.note_routine(rule, namespace);
                     changes.push((key, value));
                 }
-                (CommandVerdict::Set(key, _), Stance::Enforce) => {
+                (CommandVerdict::Set(key, _), Enforcement::Enforce) => {
                     let reason = format!("there is no room in it for the field '{key}' that the rule adds");
                     let rejection = Rejection::new(reason, "Make the command smaller.");
-                    self.observations.note(rule, namespace, Said::Reject, Some(&rejection));
-                    let refused = Refused { rule, rejection };
+                    self.outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+                    let refused = RejectedBy { rule, rejection };
                     return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
                 }
-                (CommandVerdict::Set(..), stance) => self.observations.note(rule, namespace, stance.rewrites(), None),
-                (CommandVerdict::Reject(rejection), stance) => {
-                    self.observations.note(rule, namespace, stance.rejects(), Some(&rejection));
-                    if *stance == Stance::Enforce {
-                        let refused = Refused { rule, rejection };
+                (CommandVerdict::Set(..), enforcement) => {
+                    self.outcomes.note(rule, namespace, enforcement.rewrites(), None)
+                }
+                (CommandVerdict::Reject(rejection), enforcement) => {
+                    self.outcomes.note(rule, namespace, enforcement.rejects(), Some(&rejection));
+                    if *enforcement == Enforcement::Enforce {
+                        let refused = RejectedBy { rule, rejection };
                         return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
                     }
                 }
@@ -415,16 +429,16 @@ fn fits(command: &Command<'_>, key: &str, value: &OwnedValue) -> bool {
 /// `ok: 0` with `errInfo`, for a command without statements.
 pub(super) fn reject_command(
     command: &Command<'_>,
-    refused: &Refused<'_>,
+    refused: &RejectedBy<'_>,
     what: &str,
     namespace: Namespace<'_>,
 ) -> Step {
-    let text = refusal::message(refused, what, namespace);
+    let text = rejection_text::message(refused, what, namespace);
     if command.message.more_to_come() {
         return Step::Silent;
     }
     Step::Reply(error_reply(command.message.header, refused.rejection.code, &text, |w| {
-        refusal::write_error_info(w, refused);
+        rejection_text::write_error_info(w, refused);
     }))
 }
 

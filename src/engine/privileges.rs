@@ -59,7 +59,7 @@ impl Means {
 
 /// A question to the server that has not been answered yet.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct PrivilegeCheck {
     access: Access,
     question: Question,
 }
@@ -73,12 +73,12 @@ enum Question {
     },
 }
 
-/// What a reply to [`Asking`] comes to.
+/// What a reply to [`PrivilegeCheck`] comes to.
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted,
     /// Send this and come back with the reply.
-    Ask(Asking, Vec<u8>),
+    Ask(PrivilegeCheck, Vec<u8>),
     /// The client gets this reply; nothing is sent.
     Refused(Vec<u8>),
 }
@@ -115,7 +115,7 @@ impl Session {
     }
 }
 
-impl Asking {
+impl PrivilegeCheck {
     /// With the first question.
     pub(super) fn about(namespace: Namespace<'_>, means: Means, command: &Command<'_>) -> (Self, Vec<u8>) {
         let access =

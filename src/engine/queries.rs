@@ -1,14 +1,14 @@
 //! The query listener: which commands may pass there, and what they need to be answered by a secondary.
 //!
 //! What passes is what only reads, of collections that a `reads` rule names; everything else is refused with an
-//! error that no driver retries. The other rules judge the reads as they do everywhere. Pure; which member
+//! error that no driver retries. The other rules evaluate the reads as they do everywhere. Pure; which member
 //! answers is decided in `crate::proxy`.
 
 use std::sync::Arc;
 
 use super::Triage;
 use super::explain::explained;
-use super::observation::{Observation, Observations, Said};
+use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::plan::{Step, with_fields};
 use crate::command::{Class, Command, Namespace, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
@@ -17,7 +17,7 @@ use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 
 /// Where a client came in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Entrance {
+pub enum ListenerKind {
     /// A member's listener: everything may be asked for.
     #[default]
     Commands,
@@ -33,18 +33,18 @@ pub enum Admission {
     /// In this form.
     Instead(Vec<u8>),
     /// It does not.
-    Refused(Refusal),
+    Refused(QueryRejection),
 }
 
 /// Why a message does not pass the query listener.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct QueryRejection {
     /// The message's last step.
     pub step: Step,
     /// "it is no read, and the query listener only takes reads"
     pub reason: String,
     /// Of the `reads` rule that names the collection; empty where none does.
-    pub observations: Vec<Observation>,
+    pub outcomes: Vec<RuleOutcome>,
 }
 
 /// Where the body of an OP_MSG that was let through begins: behind the flags and the section's kind.
@@ -70,13 +70,13 @@ const PASSING: [&[u8]; 15] = [
     b"whatsmyuri",
 ];
 
-/// [`super::triage`] at the query listener: what it would let through is judged, but for what always passes.
+/// [`super::triage`] at the query listener: what it would let through is evaluated, but for what always passes.
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     match super::triage(head, rules) {
         Triage::Forward { .. }
             if !peek(head.get(BODY_AT..).unwrap_or_default()).next().is_some_and(|first| passes(first.key)) =>
         {
-            Triage::Judge
+            Triage::Evaluate
         }
         other => other,
     }
@@ -147,7 +147,7 @@ fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> 
     }
 }
 
-fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &str) -> Refusal {
+fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &str) -> QueryRejection {
     let hint = format!("send it by the connection string for commands (docward listens for them on {commands})");
     let text = format!("docward: '{}' {objection}. What to do: {hint}.", command.name);
     let step = if command.message.more_to_come() {
@@ -156,13 +156,13 @@ fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &
         Step::Reply(error_reply(command.message.header, code::ILLEGAL_OPERATION, &text, |_| {}))
     };
     let reason = format!("'{}' {objection}", command.name);
-    let mut observations = Observations::default();
+    let mut outcomes = RuleOutcomes::default();
     let namespace = command.collection();
     if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
     {
-        observations.note(rule, namespace, Said::Reject, Some(&Rejection::new(reason.clone(), hint)));
+        outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&Rejection::new(reason.clone(), hint)));
     }
-    Refusal { step, reason, observations: observations.take() }
+    QueryRejection { step, reason, outcomes: outcomes.take() }
 }
 
 /// A driver that takes the listener for a standalone sends no read preference, or one for a primary.
@@ -209,7 +209,7 @@ mod tests {
         match admit(&sent, &rules(), "here:1") {
             Admission::Original => Ok(body(&sent)),
             Admission::Instead(instead) => Ok(body(&instead)),
-            Admission::Refused(Refusal { step: Step::Reply(reply), .. }) => {
+            Admission::Refused(QueryRejection { step: Step::Reply(reply), .. }) => {
                 assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn a_refusal_counts_for_the_rule_that_names_the_collection() {
         let spoke = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
-            Admission::Refused(Refusal { observations, .. }) => {
-                let said = |of: &Observation| (of.rule_name.clone(), of.said, of.namespace.clone(), of.reason.clone());
-                observations.iter().map(said).collect::<Vec<_>>()
+            Admission::Refused(QueryRejection { outcomes, .. }) => {
+                let said = |of: &RuleOutcome| (of.rule_name.clone(), of.said, of.namespace.clone(), of.reason.clone());
+                outcomes.iter().map(said).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),
         };
         let reason = "'insert' is no read, and the query listener only takes reads".to_owned();
-        let expected = ("a".to_owned(), Said::Reject, "shop.orders".to_owned(), reason);
+        let expected = ("a".to_owned(), OutcomeKind::Reject, "shop.orders".to_owned(), reason);
         assert_eq!(spoke(doc! {"insert": "orders", "$db": "shop"}), [expected]);
         assert_eq!(spoke(doc! {"insert": "orders", "$db": "x"}), []);
         assert_eq!(spoke(doc! {"find": "tried", "$db": "x"}), []);

@@ -4,16 +4,16 @@
 mod batches;
 mod copies;
 mod coverage;
+mod dry_runs;
 mod limits;
 mod messages;
 mod patterns;
 mod privileges;
-mod rehearsals;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Found, Lookup, LookupError};
-use super::{Input, Now, Plan, Privileges, Said, Session, Step, Triage, triage};
+use super::{Input, Now, OutcomeKind, Plan, Privileges, Session, Step, Triage, triage};
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 use crate::wire::op_msg::{Message, Writer};

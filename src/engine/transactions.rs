@@ -36,7 +36,7 @@ static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x
 /// `head` are the frame's first bytes from its header on.
 pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let header = Header::parse(head).ok().flatten()?;
-    // Behind the flags and the kind byte of the body's section.
+    // Backend the flags and the kind byte of the body's section.
     let body = head.get(HEADER_LENGTH + 5..).filter(|_| header.op_code == OpCode::Msg)?;
     let name = body.get(NAME_AT..)?;
     let ends = name.starts_with(b"commitTransaction\0") || name.starts_with(b"abortTransaction\0");

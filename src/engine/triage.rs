@@ -23,7 +23,7 @@ pub enum Triage {
     /// hello by whichever name and opcode: collect it whole, rewrite it and every reply.
     Hello,
     /// A rule may concern it, or it must be refused properly: collect it whole, then [`Plan`](super::Plan).
-    Judge,
+    Evaluate,
 }
 
 /// Where the first section of an OP_MSG begins: header and flags.
@@ -33,17 +33,17 @@ const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
 
 /// `head` are the frame's first bytes from its header on, possibly more than the frame.
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
-    let Ok(Some(header)) = Header::parse(head) else { return Triage::Judge };
+    let Ok(Some(header)) = Header::parse(head) else { return Triage::Evaluate };
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
     let whole = here.len() == header.length;
     let found = match header.op_code {
         OpCode::Msg => triage_msg(here, header.length, rules),
         OpCode::Query => triage_query(here),
-        _ => Some(Triage::Judge),
+        _ => Some(Triage::Evaluate),
     };
     match found {
         Some(triage) => triage,
-        None if whole => Triage::Judge,
+        None if whole => Triage::Evaluate,
         None => Triage::More,
     }
 }
@@ -64,34 +64,34 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
     let forward = Triage::Forward { expects_reply };
     // mongod's own test shell sends sequences before the body.
     if *here.get(SECTIONS_AT)? != 0 {
-        return Some(Triage::Judge);
+        return Some(Triage::Evaluate);
     }
     let body = here.get(SECTIONS_AT + 1..)?;
     let first = peek(body).next()?;
-    let judge_if = |concerned: bool| if concerned { Triage::Judge } else { forward };
+    let evaluate_if = |concerned: bool| if concerned { Triage::Evaluate } else { forward };
     Some(match classify(first.key) {
         Class::Hello => Triage::Hello,
-        Class::Authenticate if is_by_certificate(peek(body)) => Triage::Judge,
+        Class::Authenticate if is_by_certificate(peek(body)) => Triage::Evaluate,
         // The mechanism may still come.
         Class::Authenticate if !is_whole(body) => return None,
         Class::Authenticate => Triage::Authenticate { expects_reply },
         Class::Harmless => forward,
         _ if rules.is_empty() => forward,
         Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
-            judge_if(may_guard(body, first.value, rules))
+            evaluate_if(may_guard(body, first.value, rules))
         }
         // mongod also takes a UUID for a name.
-        Class::Find | Class::Count | Class::Distinct => judge_if(may_guard(body, first.value, rules)),
+        Class::Find | Class::Count | Class::Distinct => evaluate_if(may_guard(body, first.value, rules)),
         Class::Aggregate => {
             let body_length = claimed_length(body);
             match body.get(..body_length) {
                 // Its pipeline may be what follows.
-                Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Judge,
+                Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Evaluate,
                 Some(body) => {
                     let reads_guarded = first.value.as_name_bytes().is_some() && may_guard(body, first.value, rules);
-                    judge_if(reads_guarded || writes_output(body))
+                    evaluate_if(reads_guarded || writes_output(body))
                 }
-                None => Triage::Judge,
+                None => Triage::Evaluate,
             }
         }
         Class::ApplyOps
@@ -100,7 +100,7 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
         | Class::Explain
         | Class::MapReduce
         | Class::RenameCollection
-        | Class::Unknown => Triage::Judge,
+        | Class::Unknown => Triage::Evaluate,
     })
 }
 
@@ -141,12 +141,12 @@ fn writes_output(body: &[u8]) -> bool {
 fn triage_query(here: &[u8]) -> Option<Triage> {
     let rest = here.get(QUERY_COLLECTION_AT..)?;
     let end = rest.iter().position(|byte| *byte == 0)?;
-    // Behind the name's NUL: skip and limit.
+    // Backend the name's NUL: skip and limit.
     let document = rest.get(end + 1 + 8..)?;
     let mut first = peek(document).next()?;
     if WRAPPERS.contains(&first.key) && first.value.kind == Kind::Document {
         first = peek(first.value.bytes).next()?;
     }
     let command = rest.get(..end)?.ends_with(b".$cmd");
-    Some(if command && classify(first.key) == Class::Hello { Triage::Hello } else { Triage::Judge })
+    Some(if command && classify(first.key) == Class::Hello { Triage::Hello } else { Triage::Evaluate })
 }

@@ -49,7 +49,7 @@ fn attributes(span: &Span, namespace: Option<&str>) -> Vec<Value> {
     let mut attributes = vec![
         text("db.system.name", "mongodb"),
         text("db.operation.name", span.command),
-        json!({"key": "docward.judged", "value": {"boolValue": span.judged}}),
+        json!({"key": "docward.evaluated", "value": {"boolValue": span.evaluated}}),
         seconds("docward.own_seconds", span.own),
         seconds("docward.upstream_seconds", span.upstream),
     ];

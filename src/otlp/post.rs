@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// For everything, from looking up the name to the answer's head.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where OTLP over HTTP takes traces, below the endpoint.
 const PATH: &str = "/v1/traces";
 
@@ -64,7 +64,7 @@ pub(super) async fn post(endpoint: &Endpoint, json: String) -> Result<(), String
         let status = answer.map_err(|error| failure(&error))?.status();
         if status.is_success() { Ok(()) } else { Err(failure(&status)) }
     };
-    timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(failure(&"no answer in time")))
+    timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(failure(&"no answer in time")))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 use super::number::{Bound, sign};
 use super::{
-    Concern, Context, Judge, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    Concern, Context, Evaluate, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
     read_required_path,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
@@ -62,7 +62,7 @@ enum Towards {
     Max(Bound),
 }
 
-impl Judge for Bounds {
+impl Evaluate for Bounds {
     fn name(&self) -> &'static str {
         "bounds"
     }
@@ -90,14 +90,14 @@ impl Judge for Bounds {
         concern_for_content(kind)
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         self.evaluate(statement).unwrap_or_else(Verdict::Reject)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let amount = match self.check(statement) {
             Ok(amount) => amount,
-            Err(Objection::Broken(rejection) | Objection::Unclear(rejection)) => return Err(rejection),
+            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
         };
         let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
         let Some(condition) = self.condition(amount) else { return Ok(()) };
@@ -126,13 +126,13 @@ impl Judge for Bounds {
 }
 
 /// Why a statement cannot pass.
-enum Objection {
+enum Violation {
     Broken(Rejection),
     /// It cannot be told what it does.
     Unclear(Rejection),
 }
 
-impl From<Rejection> for Objection {
+impl From<Rejection> for Violation {
     fn from(rejection: Rejection) -> Self {
         Self::Broken(rejection)
     }
@@ -170,8 +170,8 @@ impl Bounds {
     fn evaluate<'a>(&self, statement: &Statement<'a>) -> Result<Verdict<'a>, Rejection> {
         let amount = match self.check(statement) {
             Ok(amount) => amount,
-            Err(Objection::Broken(rejection)) => return Err(rejection),
-            Err(Objection::Unclear(rejection)) => return Ok(Verdict::Unsupported(rejection)),
+            Err(Violation::Broken(rejection)) => return Err(rejection),
+            Err(Violation::Unclear(rejection)) => return Ok(Verdict::Unsupported(rejection)),
         };
         match (&statement.operation, amount) {
             (Operation::Update(update), Some(amount)) => self.evaluate_increment(update, amount),
@@ -181,7 +181,7 @@ impl Bounds {
 
     /// Holds all that the statement stores against the range, except for what depends on the stored number: the amount
     /// that is added to that is given back.
-    fn check<'s>(&'s self, statement: &'s Statement<'_>) -> Result<Option<Value<'s>>, Objection> {
+    fn check<'s>(&'s self, statement: &'s Statement<'_>) -> Result<Option<Value<'s>>, Violation> {
         let field = &self.field.value;
         if let Some(document) = inserted(&statement.operation) {
             self.check_held(document.at(field))?;
@@ -196,7 +196,7 @@ impl Bounds {
             Change::Now => Err(self.out_of_range().into()),
             Change::Inside(written) | Change::Unclear(written) => {
                 let text = String::from_utf8_lossy;
-                Err(Objection::Unclear(Rejection::new(
+                Err(Violation::Unclear(Rejection::new(
                     format!("{} on '{}' cannot be bounded", text(written.operator), text(written.path)),
                     format!("Change '{field}' by $inc or $set, as a plain field outside of arrays."),
                 )))
@@ -205,16 +205,16 @@ impl Bounds {
     }
 
     /// What a new document holds.
-    fn check_held(&self, held: Held<'_>) -> Result<(), Objection> {
+    fn check_held(&self, held: Held<'_>) -> Result<(), Violation> {
         match held {
             Held::Missing => Ok(()),
             Held::Value(value) => Ok(self.check_value(value)?),
-            Held::Blocked(Kind::Array) => Err(Objection::Unclear(Rejection::new(
+            Held::Blocked(Kind::Array) => Err(Violation::Unclear(Rejection::new(
                 format!("its field '{}' lies inside an array", self.field.value),
                 "Keep the number in a plain field.",
             ))),
             Held::Blocked(_) => Ok(()),
-            Held::Some(_) | Held::Unknown => Err(Objection::Broken(Rejection::new(
+            Held::Some(_) | Held::Unknown => Err(Violation::Broken(Rejection::new(
                 format!("as an upsert it could insert a document with '{}' out of range", self.field.value),
                 "Insert the document first, or leave the field out of the filter.",
             ))),

@@ -11,7 +11,7 @@
 use super::filter::narrowed;
 use super::number::Bound;
 use super::{
-    Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
     concern_for_content, read_path, read_required_path,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
@@ -30,7 +30,7 @@ pub struct Bucket {
     opened: Option<Path>,
 }
 
-impl Judge for Bucket {
+impl Evaluate for Bucket {
     fn name(&self) -> &'static str {
         "bucket"
     }
@@ -51,7 +51,7 @@ impl Judge for Bucket {
         concern_for_content(kind)
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         self.verdict_on(&statement.operation, context.now, context.versions).unwrap_or_else(Verdict::Reject)
     }
 

@@ -25,13 +25,13 @@ pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
 use std::sync::Arc;
 
-use super::{Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Verdict, concern_for_content};
+use super::{Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Verdict, concern_for_content};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::rules::NamespacePattern;
 use originals::{Holding, Releasing};
 use writes::Writes;
 
-impl Judge for Copies {
+impl Evaluate for Copies {
     fn name(&self) -> &'static str {
         "copies"
     }
@@ -40,7 +40,7 @@ impl Judge for Copies {
         Phase::Copies
     }
 
-    fn also_judges(&self) -> Vec<NamespacePattern> {
+    fn also_evaluates(&self) -> Vec<NamespacePattern> {
         self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
     }
 
@@ -67,14 +67,14 @@ impl Judge for Copies {
         }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         if let Operation::Delete(delete) = &statement.operation {
-            return self.judge_delete(statement, delete);
+            return self.evaluate_delete(statement, delete);
         }
         let mut keys = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.into.is(context.namespace)) {
-            let judged = Writes { entry, originals: &self.originals, keys: &mut keys }.judge(statement);
-            if let Err(fault) = judged {
+            let evaluated = Writes { entry, originals: &self.originals, keys: &mut keys }.evaluate(statement);
+            if let Err(fault) = evaluated {
                 return fault.into();
             }
         }
@@ -86,7 +86,7 @@ impl Judge for Copies {
 }
 
 impl Copies {
-    fn judge_delete<'a>(&self, statement: &Statement<'a>, delete: &Delete<'_>) -> Verdict<'a> {
+    fn evaluate_delete<'a>(&self, statement: &Statement<'a>, delete: &Delete<'_>) -> Verdict<'a> {
         if !delete.multi && statement.option("collation").is_some() {
             return Verdict::unsupported(
                 "it has a collation, by which it may pick another document than the one that was looked at",

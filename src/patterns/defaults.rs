@@ -1,7 +1,7 @@
 //! `defaults`: options that commands get where they have none.
 
 use super::number::sign;
-use super::{CommandVerdict, Concern, Judge, Phase, WholeCommand};
+use super::{CommandVerdict, Concern, Evaluate, Phase, WholeCommand};
 use crate::command::{Class, Namespace, StatementKind};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::rules::MapReader;
@@ -15,7 +15,7 @@ pub struct Defaults {
 
 pub(super) const OPTION: &str = "maxTimeMS";
 
-impl Judge for Defaults {
+impl Evaluate for Defaults {
     fn name(&self) -> &'static str {
         "defaults"
     }
@@ -37,11 +37,11 @@ impl Judge for Defaults {
     }
 
     /// getMore takes the option of the command that opened its cursor.
-    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
         class.reads() || matches!(class, Class::Insert | Class::Update | Class::Delete | Class::FindAndModify)
     }
 
-    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         if command.body.get(OPTION).is_none_or(is_no_limit) {
             return CommandVerdict::Set(OPTION, OwnedValue::int32(self.max_time));
         }

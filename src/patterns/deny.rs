@@ -2,7 +2,7 @@
 //!
 //! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
 
-use super::{CommandVerdict, Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, WholeCommand, defaults};
+use super::{CommandVerdict, Concern, Context, Evaluate, Pattern, Phase, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
 use crate::effect::touched;
@@ -62,7 +62,7 @@ const KINDS: [StatementKind; 5] = [
 /// For patterns that look at any collection alike.
 const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
-impl Judge for Deny {
+impl Evaluate for Deny {
     fn name(&self) -> &'static str {
         "deny"
     }
@@ -76,18 +76,18 @@ impl Judge for Deny {
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         if self.applies_to(statement, context) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
     }
 
     /// Of writes, only what the command leaves out: the rest is said of each statement.
-    fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
             && (class.reads() || matches!(self.when, When::Without(_)))
     }
 
-    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
             When::Without(option) => is_missing(command.body, option),
             When::Always => true,
@@ -148,8 +148,8 @@ impl Deny {
 
     /// Whether it rejects all that `later` would look at.
     pub(super) fn silences(&self, later: &Pattern) -> bool {
-        // Rules that do more than judge have something left to do.
-        if !later.judges() || !later.also_judges().is_empty() {
+        // Rules that do more than evaluate have something left to do.
+        if !later.evaluates() || !later.also_evaluates().is_empty() {
             return false;
         }
         if let Pattern::Deny(later) = later
@@ -159,13 +159,13 @@ impl Deny {
         }
         let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
         let concerns = |class: &Class, kind| {
-            later.concern(kind, NOWHERE) != Concern::Nothing || later.judges_command(*class, Some(kind))
+            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind))
         };
         let writes = |class: &Class| {
             let carried = KINDS.into_iter().filter(|kind| Form::of(*class).is_some_and(|form| form.carries(*kind)));
             carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::of(kind))))
         };
-        let reads = |class: &Class| !later.judges_command(*class, None) || denied(Denied::of_command(*class, None));
+        let reads = |class: &Class| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
         self.when == When::Always
             && Class::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }

@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code, shorten};
 use crate::document::{Document, OwnedValue, Path, Value};
-use crate::rules::{self, Claim, Code, Diagnostic, Laxity, Located, MapReader, NamespacePattern, Node, ReadContext};
+use crate::rules::{
+    self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, WeakerSetting,
+};
 use bounds::Bounds;
 use bucket::Bucket;
 use copies::Copies;
@@ -75,7 +77,7 @@ pub enum Verdict<'a> {
     Forward,
     /// This takes its place.
     Rewrite(Rewrite<'a>),
-    /// This takes its place, which increments a field; where what is stored there cannot be incremented, [`Judge::uncounted`] is sent.
+    /// This takes its place, which increments a field; where what is stored there cannot be incremented, [`Evaluate::uncounted`] is sent.
     Counted(Operation<'a>),
     /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
     OnlyNew(Operation<'a>, Rejection),
@@ -93,7 +95,7 @@ pub enum Verdict<'a> {
 #[derive(Debug, Clone)]
 pub struct Rewrite<'a> {
     pub operation: Operation<'a>,
-    /// Whether matching nothing may be an error: then [`Judge::unmatched`] decides.
+    /// Whether matching nothing may be an error: then [`Evaluate::unmatched`] decides.
     pub checks_match: bool,
 }
 
@@ -160,9 +162,9 @@ pub struct Context<'c> {
     pub comment: Option<Value<'c>>,
     /// The command's `let`.
     pub variables: Option<Value<'c>>,
-    /// Where the statement writes; a rule may judge several namespaces.
+    /// Where the statement writes; a rule may evaluate several namespaces.
     pub namespace: Namespace<'c>,
-    /// The [`version`](Judge::version) of each rule of that namespace that has one.
+    /// The [`version`](Evaluate::version) of each rule of that namespace that has one.
     pub versions: &'c [&'c Path],
 }
 
@@ -198,12 +200,12 @@ pub enum CommandVerdict {
     /// It passes, and the DBA is told.
     Warn(Rejection),
     /// Documents must be looked at first.
-    Ask(Arc<dyn Inquiry>),
+    Ask(Arc<dyn CollectionQuery>),
     Reject(Rejection),
 }
 
 /// What a pattern must know of the collection before it can speak of a command.
-pub trait Inquiry: std::fmt::Debug + Send + Sync {
+pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
     /// Which documents are to be looked at, as BSON.
     fn filter(&self) -> Vec<u8>;
 
@@ -229,7 +231,7 @@ pub enum Phase {
     Timestamps,
     Sequence,
     Defaults,
-    /// Never comes: `reads` judges nothing.
+    /// Never comes: `reads` evaluates nothing.
     Reads,
 }
 
@@ -238,7 +240,7 @@ pub enum Phase {
 pub enum Concern {
     /// They pass, unseen.
     Nothing,
-    /// It judges each.
+    /// It evaluates each.
     Each,
     /// None can be analysed.
     Unsupported,
@@ -268,7 +270,7 @@ pub enum IndexPurpose {
 }
 
 /// What every pattern is.
-pub trait Judge {
+pub trait Evaluate {
     /// The key in rule files.
     fn name(&self) -> &'static str;
 
@@ -279,18 +281,18 @@ pub trait Judge {
         ""
     }
 
-    /// One rule of this pattern speaks for a namespace, the most specific.
+    /// One rule of this pattern applies for a namespace, the most specific.
     fn exclusive(&self) -> bool {
         false
     }
 
     /// What it sees to less strictly than other settings of the same pattern would.
-    fn laxities(&self) -> Vec<Laxity> {
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
         Vec::new()
     }
 
-    /// Whether it judges what is sent to its namespaces, rather than only naming them.
-    fn judges(&self) -> bool {
+    /// Whether it evaluates what is sent to its namespaces, rather than only naming them.
+    fn evaluates(&self) -> bool {
         true
     }
 
@@ -304,8 +306,8 @@ pub trait Judge {
         Vec::new()
     }
 
-    /// Namespaces besides the rule's own whose statements it judges too.
-    fn also_judges(&self) -> Vec<NamespacePattern> {
+    /// Namespaces besides the rule's own whose statements it evaluates too.
+    fn also_evaluates(&self) -> Vec<NamespacePattern> {
         Vec::new()
     }
 
@@ -313,7 +315,7 @@ pub trait Judge {
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern;
 
     /// What becomes of a statement whose kind is a concern.
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
     }
@@ -382,39 +384,39 @@ pub trait Judge {
     }
 
     /// Whether it has anything to say of commands of this class as a whole; `kind` is what a write does.
-    fn judges_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
         let _ = (class, kind);
         false
     }
 
     /// What becomes of a command as a whole, whatever statements it carries.
-    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let _ = command;
         CommandVerdict::Forward
     }
 }
 
 impl Pattern {
-    /// What becomes of a statement; [`Judge::concern`] decides whether it is looked at.
+    /// What becomes of a statement; [`Evaluate::concern`] decides whether it is looked at.
     pub fn verdict<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         match self.concern(statement.kind(), context.namespace) {
             Concern::Nothing => Verdict::Forward,
-            Concern::Each => self.judge(statement, context),
+            Concern::Each => self.evaluate(statement, context),
             Concern::Unsupported => Verdict::client_pipeline(),
         }
     }
 
-    /// What becomes of a command as a whole; [`Judge::judges_command`] decides whether it is looked at.
+    /// What becomes of a command as a whole; [`Evaluate::evaluates_command`] decides whether it is looked at.
     pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        if self.judges_command(command.class, command.kind()) {
-            self.judge_command(command)
+        if self.evaluates_command(command.class, command.kind()) {
+            self.evaluate_command(command)
         } else {
             CommandVerdict::Forward
         }
     }
 }
 
-/// What patterns do that judge whatever a document will hold: deleting is no concern of theirs, and a pipeline of
+/// What patterns do that evaluate whatever a document will hold: deleting is no concern of theirs, and a pipeline of
 /// the client's cannot be analysed.
 fn concern_for_content(kind: StatementKind) -> Concern {
     match kind {
@@ -425,7 +427,7 @@ fn concern_for_content(kind: StatementKind) -> Concern {
 }
 
 impl std::ops::Deref for Pattern {
-    type Target = dyn Judge;
+    type Target = dyn Evaluate;
 
     fn deref(&self) -> &Self::Target {
         match self {
@@ -486,35 +488,35 @@ impl rules::Pattern for Pattern {
     }
 
     fn name(&self) -> &'static str {
-        Judge::name(&**self)
+        Evaluate::name(&**self)
     }
 
     fn phase(&self) -> u8 {
-        Judge::phase(&**self) as u8
+        Evaluate::phase(&**self) as u8
     }
 
     fn exclusive(&self) -> bool {
-        Judge::exclusive(&**self)
+        Evaluate::exclusive(&**self)
     }
 
-    fn judges(&self) -> bool {
-        Judge::judges(&**self)
+    fn evaluates(&self) -> bool {
+        Evaluate::evaluates(&**self)
     }
 
     fn silences(&self, later: &Self) -> bool {
         matches!(self, Self::Deny(deny) if deny.silences(later))
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
-        Judge::laxities(&**self)
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+        Evaluate::weaker_settings(&**self)
     }
 
     fn claims(&self) -> Vec<Claim> {
-        Judge::claims(&**self)
+        Evaluate::claims(&**self)
     }
 
-    fn also_judges(&self) -> Vec<NamespacePattern> {
-        Judge::also_judges(&**self)
+    fn also_evaluates(&self) -> Vec<NamespacePattern> {
+        Evaluate::also_evaluates(&**self)
     }
 
     fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {

@@ -17,18 +17,18 @@ pub(super) const TOUCH: &str = "_docward_touch";
 
 /// Begins conversations: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
-    fn begin(&self) -> Box<dyn Conversation>;
+    fn begin(&self) -> Box<dyn ProcedureRun>;
 }
 
 /// One attempt.
-pub trait Conversation: Debug + Send {
+pub trait ProcedureRun: Debug + Send {
     /// `operation` is the client's statement after all rules. Procedures of other rules may have narrowed it.
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a>;
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a>;
 }
 
 /// What came of the last wish.
 #[derive(Debug, Clone, Copy)]
-pub enum Heard<'r> {
+pub enum ActionResult<'r> {
     /// Nothing was wished yet.
     Start,
     Documents(&'r [Document<'r>]),
@@ -38,7 +38,7 @@ pub enum Heard<'r> {
 
 /// What is to happen next in the transaction. Documents are BSON as `document::document` writes it.
 #[derive(Debug)]
-pub enum Wish<'a> {
+pub enum NextAction<'a> {
     /// Documents that the client's statement would touch.
     Select { limit: i32, fields: Vec<u8> },
     /// Documents of the statement's collection.

@@ -15,11 +15,11 @@ mod lock;
 use std::time::Duration;
 
 use super::number::Bound;
-use super::{Concern, Context, Judge, Phase, Rejection, Unmatched, Verdict, concern_for_content, read_path};
+use super::{Concern, Context, Evaluate, Phase, Rejection, Unmatched, Verdict, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
-use crate::rules::{Code, Laxity, MapReader};
+use crate::rules::{Code, MapReader, WeakerSetting};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct Queue {
     max_attempts: Option<i64>,
 }
 
-impl Judge for Queue {
+impl Evaluate for Queue {
     fn name(&self) -> &'static str {
         "queue"
     }
@@ -50,8 +50,8 @@ impl Judge for Queue {
         true
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
-        let endless = Laxity { what: "gives up no job, however often it fails", setting: "max_attempts" };
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+        let endless = WeakerSetting { what: "gives up no job, however often it fails", setting: "max_attempts" };
         if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
     }
 
@@ -62,7 +62,7 @@ impl Judge for Queue {
         }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
     }
 

@@ -1,11 +1,11 @@
 //! `reads`: collections that the query listener reads away from the primary.
 //!
-//! A rule of this pattern judges nothing, on no listener. It names what may be read at the query listener, and how
+//! A rule of this pattern evaluates nothing, on no listener. It names what may be read at the query listener, and how
 //! far behind the primary the secondary there may be. Who may send what there: `crate::engine::queries`.
 
 use std::time::Duration;
 
-use super::{Concern, Judge, Pattern, Phase, Rule, RuleSet};
+use super::{Concern, Evaluate, Pattern, Phase, Rule, RuleSet};
 use crate::command::{Namespace, StatementKind};
 use crate::rules::{Code, MapReader, Mode};
 
@@ -21,7 +21,7 @@ pub struct Reads {
     max_staleness: Duration,
 }
 
-impl Judge for Reads {
+impl Evaluate for Reads {
     fn name(&self) -> &'static str {
         "reads"
     }
@@ -34,7 +34,7 @@ impl Judge for Reads {
         true
     }
 
-    fn judges(&self) -> bool {
+    fn evaluates(&self) -> bool {
         false
     }
 

@@ -18,11 +18,11 @@ mod versions;
 
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
-use super::{Concern, Context, Judge, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
+use super::{Concern, Context, Evaluate, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{equality, is_same_number, pinned_roots};
-use crate::rules::{Code, Laxity, MapReader};
+use crate::rules::{Code, MapReader, WeakerSetting};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ enum OnConflict {
 
 const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
 
-impl Judge for Replacement {
+impl Evaluate for Replacement {
     fn name(&self) -> &'static str {
         "replacement"
     }
@@ -75,14 +75,14 @@ impl Judge for Replacement {
         true
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
         let merges = self.policy == Policy::Merge;
         let is_silent = match self.version_field {
             Some(_) => self.on_conflict == OnConflict::Ignore,
             None => merges,
         };
-        let merging = Laxity { what: "lets unchecked replacements set their fields", setting: "policy" };
-        let silence = Laxity { what: "reports no lost race", setting: "on_conflict" };
+        let merging = WeakerSetting { what: "lets unchecked replacements set their fields", setting: "policy" };
+        let silence = WeakerSetting { what: "reports no lost race", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
     }
 
@@ -94,9 +94,9 @@ impl Judge for Replacement {
         }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
-        let judged = match (&update.modification, &self.version_field) {
+        let evaluated = match (&update.modification, &self.version_field) {
             // mongod refuses to replace many documents; that error is the right one.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
@@ -108,7 +108,7 @@ impl Judge for Replacement {
             }
             (Modification::Operators(_) | Modification::Pipeline(_), _) => return Verdict::Forward,
         };
-        judged.unwrap_or_else(Verdict::Reject)
+        evaluated.unwrap_or_else(Verdict::Reject)
     }
 
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {

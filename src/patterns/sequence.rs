@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::filter::remade;
 use super::{
-    Concern, Context, IndexPurpose, Judge, NeededIndex, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict,
+    Concern, Context, Evaluate, IndexPurpose, NeededIndex, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict,
     read_required_path,
 };
 use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -61,7 +61,7 @@ pub type Brought = SmallVec<[i64; 1]>;
 pub enum Start {
     /// With this number.
     At(i64),
-    /// Behind the largest value of the protected field.
+    /// Backend the largest value of the protected field.
     AfterMax,
 }
 
@@ -73,7 +73,7 @@ pub enum Strategy {
     Optimistic,
 }
 
-impl Judge for Sequence {
+impl Evaluate for Sequence {
     fn name(&self) -> &'static str {
         "sequence"
     }
@@ -115,13 +115,13 @@ impl Judge for Sequence {
         }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         match &statement.operation {
-            Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
+            Operation::Insert(insert) => self.evaluate_document(insert.document.as_document()),
             Operation::Update(update) => match Self::replacement_of(update) {
-                Some(document) => self.judge_replacement(update, document),
-                None if statement.sent_replacement().is_some() => self.judge_merged(&statement.operation, update),
-                None => self.judge_update(&statement.operation, update),
+                Some(document) => self.evaluate_replacement(update, document),
+                None if statement.sent_replacement().is_some() => self.evaluate_merged(&statement.operation, update),
+                None => self.evaluate_update(&statement.operation, update),
             },
             Operation::Delete(_) => Verdict::Forward,
         }
@@ -189,7 +189,7 @@ impl Sequence {
         &self.field.value
     }
 
-    fn judge_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
+    fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
             Lookup::Missing => Verdict::Allocate,
             Lookup::Found(value) if self.gives_way(value) => Verdict::Allocate,
@@ -218,7 +218,7 @@ impl Sequence {
 
     /// The number of the document that is there survives. A pipeline makes an upsert's document of the filter's
     /// equalities too, so a number in the filter counts as the replacement's.
-    fn judge_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
+    fn evaluate_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
         if update.multi {
             // The server refuses it, where it would not refuse a pipeline.
             return Verdict::Forward;
@@ -273,24 +273,24 @@ impl Sequence {
 
     /// A replacement that another rule made operators of keeps the stored number too: neither a null nor the document around
     /// the number erases it.
-    fn judge_merged<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
+    fn evaluate_merged<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
         let is_erased = match effect::change(operation, self.field()) {
             Change::Set(value) => self.is_no_number(value),
             Change::Removed => true,
             _ => false,
         };
         let Modification::Operators(operators) = &update.modification else {
-            return self.judge_update(operation, update);
+            return self.evaluate_update(operation, update);
         };
         if !is_erased {
-            return self.judge_update(operation, update);
+            return self.evaluate_update(operation, update);
         }
         let modification = match kept::set_around(operators.as_document(), self.field()) {
             Some(Lookup::Blocked(kind)) => return self.no_room(kind),
             Some(_) => kept::setting_around(&update.modification, self.field(), None),
             None => kept::without_set(operators.as_document(), self.field()).map(Modification::Operators),
         };
-        let verdict = self.judge_update(operation, update);
+        let verdict = self.evaluate_update(operation, update);
         let Some(modification) = modification else { return verdict };
         let operation = Operation::Update(Update { modification, ..update.clone() });
         match verdict {
@@ -305,7 +305,7 @@ impl Sequence {
         value.kind == Kind::Null && !self.is_id()
     }
 
-    fn judge_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
+    fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
         let writes = || if self.brought(operation).is_empty() { Verdict::Forward } else { Verdict::Brings(None) };
         if !update.upsert {
             return writes();

@@ -131,7 +131,7 @@ fn good_settings_load() {
         "replacement: { version: version, count_updates: false }",
         "timestamps: { source: at }",
         "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, without_source: pass }",
-        "timestamps: { source: $clock, fields: all, store: stamps, hide: true }",
+        "timestamps: { source: $clock, fields: all, store: timestamps, hide: true }",
         "sequence: { field: no, counter: no, start: after_max, block: 100, collection: other.counters }",
         "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
         "bounds: { field: a.n, min: 0.5 }",

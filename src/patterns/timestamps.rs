@@ -1,8 +1,8 @@
 //! `timestamps`: the last writer by the source's own time wins, whatever order the writes arrive in.
 //!
 //! A device sends its state; a queue redelivers, a retry overtakes, and an old reading lands on a newer one.
-//! Every protected field is a last-writer-wins register: its stamp lives under `store`, and an update becomes a
-//! pipeline that sets field and stamp only where the stamp is not newer.
+//! Every protected field is a last-writer-wins register: its timestamp lives under `store`, and an update becomes a
+//! pipeline that sets field and timestamp only where the timestamp is not newer.
 //!
 //! before: `updateOne({_id: 1}, {$set: {temp: 20, published_at: T}})`
 //!
@@ -24,14 +24,14 @@ mod writes;
 use std::sync::Arc;
 
 use super::filter::remade;
-use super::{CommandVerdict, Concern, Context, Judge, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
+use super::{CommandVerdict, Concern, Context, Evaluate, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
 use crate::command::{Class, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
-use crate::rules::Laxity;
+use crate::rules::WeakerSetting;
 use operators::InOperators;
 use pins::without_time;
-use pipeline::{Stage, Stamp};
+use pipeline::{FieldTimestamp, Stage};
 pub use settings::Timestamps;
 use settings::{Fields, Per, Source, Time, WithoutSource};
 use writes::{Change, Put, Write, WriteList, Writes};
@@ -42,7 +42,7 @@ enum Reach {
     Protected,
     /// It touches none.
     Free,
-    /// It is the stamps' own field, or inside it.
+    /// It is the timestamps' own field, or inside it.
     Store,
     /// It writes a part of a register, or a field around one.
     Across(String),
@@ -60,8 +60,8 @@ struct Touched<'u> {
 /// What the operators of an update touch.
 struct Touches<'u> {
     paths: Vec<Touched<'u>>,
-    /// The stamps that it sets itself.
-    stamps: Vec<Stamp<'u>>,
+    /// The timestamps that it sets itself.
+    timestamps: Vec<FieldTimestamp<'u>>,
     /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
     idle: Vec<&'u [u8]>,
 }
@@ -70,12 +70,12 @@ struct Touches<'u> {
 struct Changes<'u> {
     writes: WriteList<'u>,
     /// The protected paths among them, in the client's order.
-    protected: Vec<Stamp<'u>>,
+    protected: Vec<FieldTimestamp<'u>>,
     /// Why a pipeline cannot do the same.
     obstacle: Option<Rejection>,
 }
 
-impl Judge for Timestamps {
+impl Evaluate for Timestamps {
     fn name(&self) -> &'static str {
         "timestamps"
     }
@@ -92,9 +92,9 @@ impl Judge for Timestamps {
         true
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
-        let passes = Laxity { what: "lets writes without a source time pass", setting: "without_source" };
-        let some = Laxity { what: "guards some of the fields only", setting: "fields" };
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+        let passes = WeakerSetting { what: "lets writes without a source time pass", setting: "without_source" };
+        let some = WeakerSetting { what: "guards some of the fields only", setting: "fields" };
         let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
         passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
     }
@@ -103,8 +103,8 @@ impl Judge for Timestamps {
         concern_for_content(kind)
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        let judged = match &statement.operation {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
+        let evaluated = match &statement.operation {
             Operation::Insert(insert) => self.insert(insert, context),
             Operation::Delete(_) => Ok(Verdict::Forward),
             Operation::Update(update) => match &update.modification {
@@ -113,7 +113,7 @@ impl Judge for Timestamps {
                 Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(Verdict::client_pipeline()),
             },
         };
-        match judged {
+        match evaluated {
             Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
@@ -124,12 +124,12 @@ impl Judge for Timestamps {
         matches!(self.source, Source::Comment(_))
     }
 
-    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
         self.hide && matches!(class, Class::Find | Class::FindAndModify | Class::Aggregate)
     }
 
-    /// Keeps the stamps out of reads that do not ask for them.
-    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+    /// Keeps the timestamps out of reads that do not ask for them.
+    fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
         let change = match command.class {
             Class::Find => hide::projection(documents("projection"), &self.store).map(|value| ("projection", value)),
@@ -145,32 +145,32 @@ impl Judge for Timestamps {
 }
 
 impl Timestamps {
-    /// The top-level field that holds the stamps.
+    /// The top-level field that holds the timestamps.
     pub fn store(&self) -> &str {
         &self.store
     }
 
-    /// Whether the field, or a part of it, has a stamp apart from those of other fields.
-    pub(super) fn has_own_stamp(&self, field: &Path) -> bool {
+    /// Whether the field, or a part of it, has a timestamp apart from those of other fields.
+    pub(super) fn has_own_timestamp(&self, field: &Path) -> bool {
         self.per == Per::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
     }
 
-    /// An inserted document gets stamps for what it holds; those that it brings along are the times of their fields.
+    /// An inserted document gets timestamps for what it holds; those that it brings along are the times of their fields.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();
         let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
-        let stamped = match self.per {
+        let timestamped = match self.per {
             Per::Document => {
                 let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
                 let time = match brought {
                     Some(time) => Some(time),
                     None => self.source_time(context, None, |path| path.lookup(document))?,
                 };
-                time.map(|time| self.stamped_as_a_whole(document, time))
+                time.map(|time| self.timestamped_as_a_whole(document, time))
             }
-            Per::Field => self.stamped_by_field(document, brought, context)?,
+            Per::Field => self.timestamped_by_field(document, brought, context)?,
         };
-        Ok(match stamped {
+        Ok(match timestamped {
             Some(document) => {
                 Verdict::rewrite(Operation::Insert(Insert { document: CowDocument::from_writer(document) }))
             }
@@ -178,15 +178,15 @@ impl Timestamps {
         })
     }
 
-    /// `document` with one stamp.
-    fn stamped_as_a_whole(&self, document: Document<'_>, time: Time) -> Vec<u8> {
+    /// `document` with one timestamp.
+    fn timestamped_as_a_whole(&self, document: Document<'_>, time: Time) -> Vec<u8> {
         let kept = CowDocument::from_writer(edit::without(document, &self.store));
-        edit::append(kept.as_document(), |w| w.value(&self.store, self.stamp_type.value(&time)))
+        edit::append(kept.as_document(), |w| w.value(&self.store, self.timestamp_type.value(&time)))
     }
 
-    /// `document` with a stamp for each protected field: the one in `brought`, or else the source time. `None` if it gets
+    /// `document` with a timestamp for each protected field: the one in `brought`, or else the source time. `None` if it gets
     /// none and brings none.
-    fn stamped_by_field(
+    fn timestamped_by_field(
         &self,
         document: Document<'_>,
         brought: Option<Value<'_>>,
@@ -194,12 +194,12 @@ impl Timestamps {
     ) -> Result<Option<Vec<u8>>, Rejection> {
         let kept = CowDocument::from_writer(edit::without(document, &self.store));
         let kept = kept.as_document();
-        let mut stamps = match brought {
+        let mut timestamps = match brought {
             Some(value) => self.brought_by_field(value, context)?,
             None => Vec::new(),
         };
         let fields = self.protected_fields(kept)?;
-        let unstamped = |path: &&str| !stamps.iter().any(|stamp| stamp.path == *path);
+        let unstamped = |path: &&str| !timestamps.iter().any(|timestamp| timestamp.path == *path);
         let unstamped: Vec<&str> = fields.into_iter().filter(unstamped).collect();
         // A document without protected fields too says when it was written.
         if !unstamped.is_empty() || brought.is_none() {
@@ -207,10 +207,10 @@ impl Timestamps {
             if time.is_none() && brought.is_none() {
                 return Ok(None);
             }
-            stamps.extend(unstamped.into_iter().filter_map(|path| Some(Stamp { path, time: time? })));
+            timestamps.extend(unstamped.into_iter().filter_map(|path| Some(FieldTimestamp { path, time: time? })));
         }
-        let writes = stamps.iter().map(|Stamp { path, time }| {
-            let value = self.stamp_type.value(time);
+        let writes = timestamps.iter().map(|FieldTimestamp { path, time }| {
+            let value = self.timestamp_type.value(time);
             Write { path, change: Change::Put(Put::Value(value)) }
         });
         let writes = Writes::new(writes.collect())?;
@@ -230,24 +230,32 @@ impl Timestamps {
         }
     }
 
-    /// The stamps that an inserted document brings along; also those of fields that it does not hold, which were removed
-    /// at that time. Stamps of what is no protected field are not kept.
-    fn brought_by_field<'d>(&'d self, brought: Value<'d>, context: &Context<'_>) -> Result<Vec<Stamp<'d>>, Rejection> {
-        let Some(stamps) = brought.as_document() else {
+    /// The timestamps that an inserted document brings along; also those of fields that it does not hold, which were removed
+    /// at that time. FieldTimestamps of what is no protected field are not kept.
+    fn brought_by_field<'d>(
+        &'d self,
+        brought: Value<'d>,
+        context: &Context<'_>,
+    ) -> Result<Vec<FieldTimestamp<'d>>, Rejection> {
+        let Some(timestamps) = brought.as_document() else {
             return Err(Rejection::new(
-                format!("its field '{}', where the stamps are kept, is of type {}", self.store, brought.kind.name()),
+                format!(
+                    "its field '{}', where the timestamps are kept, is of type {}",
+                    self.store,
+                    brought.kind.name()
+                ),
                 "Leave it out, or give the time of each field in it.",
             ));
         };
-        let stamp = |path: &'d str, value| {
+        let timestamp = |path: &'d str, value| {
             let time = self.brought(context, &format!("{}.{path}", self.store), value)?;
-            Ok(Stamp { path, time })
+            Ok(FieldTimestamp { path, time })
         };
         match &self.fields {
-            Fields::All => stamps.elements().map(|field| stamp(field_name(field.key)?, field.value)).collect(),
+            Fields::All => timestamps.elements().map(|field| timestamp(field_name(field.key)?, field.value)).collect(),
             Fields::Listed(_) => {
-                let held = self.registers().filter_map(|path| match path.lookup(stamps) {
-                    Lookup::Found(value) => Some(stamp(path.as_str(), value)),
+                let held = self.registers().filter_map(|path| match path.lookup(timestamps) {
+                    Lookup::Found(value) => Some(timestamp(path.as_str(), value)),
                     Lookup::Missing | Lookup::Blocked(_) => None,
                 });
                 held.collect()
@@ -287,7 +295,7 @@ impl Timestamps {
                 match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
                     None => Reach::Free,
                     Some((_, Touch::Exact)) => Reach::Protected,
-                    // One stamp for the whole document: parts of a field are as well protected as the field.
+                    // One timestamp for the whole document: parts of a field are as well protected as the field.
                     Some(_) if self.per == Per::Document => Reach::Protected,
                     Some((register, _)) => Reach::Across(register.as_str().to_owned()),
                 }
@@ -303,16 +311,16 @@ impl Timestamps {
     ) -> Result<Verdict<'a>, Rejection> {
         let touches = self.touches(update, operators, context)?;
         let protected = touches.paths.iter().filter(|touched| touched.protected);
-        self.check_stamps(&touches.stamps, protected.clone().map(|touched| touched.path))?;
+        self.check_timestamps(&touches.timestamps, protected.clone().map(|touched| touched.path))?;
         let (mut guards, mut all_brought) = (false, true);
         for touched in protected.clone() {
             guards = true;
-            all_brought &= self.brought_for(&touches.stamps, touched.path).is_some();
+            all_brought &= self.brought_for(&touches.timestamps, touched.path).is_some();
         }
         let mut pinned = self.pinned(update, |path| protected.clone().any(|touched| touched.path == path))?;
         // What writes protected fields by $setOnInsert only leaves those of stored documents alone.
         let by_operators = guards;
-        if touches.stamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
+        if touches.timestamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
             guards = false;
             for touched in protected.clone() {
                 pinned.paths.push(utf8(touched.path)?.to_owned());
@@ -325,8 +333,8 @@ impl Timestamps {
         let time = match needs_time {
             false => None,
             true => {
-                // What the filter pins is as old as the newest of what the client has stamped.
-                let brought = if all_brought { self.stamp_type.newest(&touches.stamps) } else { None };
+                // What the filter pins is as old as the newest of what the client has timestamped.
+                let brought = if all_brought { self.timestamp_type.newest(&touches.timestamps) } else { None };
                 let found = self.source_time(context, brought, |path| set_value(&touches.paths, path));
                 found.map_err(|rejection| if by_operators { rejection } else { without_time(&pinned, rejection) })?
             }
@@ -334,16 +342,16 @@ impl Timestamps {
         if !guards {
             return Ok(match time {
                 Some(time) => {
-                    let operators = Modification::Operators(self.stamped_on_insert(operators, &pinned, time));
+                    let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
                     Verdict::rewrite(remade(update, update.filter.clone(), operators, true))
                 }
                 None => Verdict::Forward,
             });
         }
-        if time.is_none() && touches.stamps.is_empty() {
+        if time.is_none() && touches.timestamps.is_empty() {
             return Ok(Verdict::Forward);
         }
-        // One stamp for all is there already.
+        // One timestamp for all is there already.
         let on_insert = match time {
             Some(time) if self.per == Per::Field => pinned.at(time),
             _ => Vec::new(),
@@ -373,13 +381,14 @@ impl Timestamps {
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
-    /// The time that the client itself stamps a field with.
-    fn brought_for(&self, stamps: &[Stamp<'_>], path: &[u8]) -> Option<Time> {
-        let mut own = stamps.iter().filter(|stamp| self.per == Per::Document || stamp.path.as_bytes() == path);
-        own.next().map(|stamp| stamp.time)
+    /// The time that the client itself timestamps a field with.
+    fn brought_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<Time> {
+        let mut own =
+            timestamps.iter().filter(|timestamp| self.per == Per::Document || timestamp.path.as_bytes() == path);
+        own.next().map(|timestamp| timestamp.time)
     }
 
-    /// The paths that the operators touch, and the stamps that they set; stamps may be unset only by themselves.
+    /// The paths that the operators touch, and the timestamps that they set; timestamps may be unset only by themselves.
     fn touches<'u>(
         &self,
         update: &Update<'_>,
@@ -387,7 +396,7 @@ impl Timestamps {
         context: &Context<'_>,
     ) -> Result<Touches<'u>, Rejection> {
         let mut resets = false;
-        let mut touches = Touches { paths: Vec::with_capacity(8), stamps: Vec::new(), idle: Vec::new() };
+        let mut touches = Touches { paths: Vec::with_capacity(8), timestamps: Vec::new(), idle: Vec::new() };
         for (operator, path, value) in touched(operators) {
             if operator == b"$setOnInsert" && !update.upsert {
                 touches.idle.push(path);
@@ -401,17 +410,17 @@ impl Timestamps {
                     continue;
                 }
                 Reach::Store => {
-                    touches.stamps.push(self.written_stamp(context, operator, path, value)?);
+                    touches.timestamps.push(self.written_timestamp(context, operator, path, value)?);
                     continue;
                 }
                 Reach::Across(register) => return Err(self.across(path, &register)),
             };
             touches.paths.push(Touched { operator, path, value, protected });
         }
-        if resets && (!touches.stamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
+        if resets && (!touches.timestamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
             return Err(Rejection::new(
-                format!("it unsets stamps in '{}' and writes protected fields at once", self.store),
-                "Unset the stamps in a statement of its own.",
+                format!("it unsets timestamps in '{}' and writes protected fields at once", self.store),
+                "Unset the timestamps in a statement of its own.",
             ));
         }
         Ok(touches)
@@ -442,7 +451,7 @@ impl Timestamps {
                     utf8(path)?
                 }
             };
-            let time = if protected { self.brought_for(&touches.stamps, path).or(time) } else { None };
+            let time = if protected { self.brought_for(&touches.timestamps, path).or(time) } else { None };
             let put = |put| match time {
                 Some(time) => Change::ProtectedPut(put, time),
                 None => Change::Put(put),
@@ -462,7 +471,7 @@ impl Timestamps {
                 }
             };
             if let Some(time) = time {
-                changes.protected.push(Stamp { path: text, time });
+                changes.protected.push(FieldTimestamp { path: text, time });
             }
             changes.writes.push(Write { path: text, change });
         }
@@ -481,7 +490,7 @@ impl Timestamps {
         }
         if self.per == Per::Field {
             return Ok(Verdict::unsupported(
-                "it replaces the whole document, and stamps are kept per field",
+                "it replaces the whole document, and timestamps are kept per field",
                 "Use updateOne with $set. (For the DBA: `per: document` guards replacements, and a `replacement` \
                  rule with `policy: merge` turns them into $set.)",
             ));
@@ -491,7 +500,7 @@ impl Timestamps {
             return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
         }
         self.pinned(update, |_| true)?;
-        // It may have been read with the stamp, so the source comes first.
+        // It may have been read with the timestamp, so the source comes first.
         let brought = match document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null) {
             Some(value) if !self.tells_time(context, |path| path.lookup(document)) => {
                 Some(self.brought(context, &self.store, value)?)
@@ -501,7 +510,7 @@ impl Timestamps {
         let Some(time) = self.source_time(context, brought, |path| path.lookup(document))? else {
             return Ok(Verdict::Forward);
         };
-        let stored = CowDocument::from_writer(self.stamped_as_a_whole(document, time));
+        let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = Stage::new(&self.forms).replacement(stored.as_document(), time);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
@@ -511,11 +520,11 @@ impl Timestamps {
         let path = String::from_utf8_lossy(path);
         let hint = match self.fields {
             Fields::All => format!(
-                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it a stamp of its own.)"
+                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it a timestamp of its own.)"
             ),
             Fields::Listed(_) => format!("Write '{register}' as a whole, and by its own path."),
         };
-        Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one stamp"), hint)
+        Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one timestamp"), hint)
     }
 }
 
@@ -627,7 +636,7 @@ fn field_name(key: &[u8]) -> Result<&str, Rejection> {
     let text = std::str::from_utf8(key).ok();
     text.filter(|name| !name.is_empty() && !name.starts_with('$') && !name.contains('.')).ok_or_else(|| {
         Rejection::new(
-            format!("its field name '{}' cannot be stamped", String::from_utf8_lossy(key)),
+            format!("its field name '{}' cannot be timestamped", String::from_utf8_lossy(key)),
             "Use a name that is not empty, does not begin with $ and has no dot.",
         )
     })

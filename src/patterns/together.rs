@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Concern, Context, Judge, Pattern, Phase, Rejection, Verdict, concern_for_content, located_path};
+use super::{Concern, Context, Evaluate, Pattern, Phase, Rejection, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
@@ -17,7 +17,7 @@ pub struct Together {
     fields: Vec<Path>,
 }
 
-impl Judge for Together {
+impl Evaluate for Together {
     fn name(&self) -> &'static str {
         "together"
     }
@@ -30,7 +30,7 @@ impl Judge for Together {
         concern_for_content(kind)
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         match &statement.operation {
             Operation::Update(Update { modification: Modification::ClientPipeline(_), .. }) => {
                 Verdict::client_pipeline()
@@ -42,7 +42,7 @@ impl Judge for Together {
     fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
         let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
         match other {
-            Pattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_stamp(field)) => {
+            Pattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
                 Some("a write that is late for one of the fields still changes the others")
             }
             Pattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {

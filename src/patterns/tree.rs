@@ -22,13 +22,13 @@ mod removal;
 use std::sync::Arc;
 
 use super::{
-    CommandVerdict, Concern, Context, IndexPurpose, Judge, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
+    CommandVerdict, Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
     concern_for_content, read_path,
 };
 use crate::command::{Class, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Lookup, Path};
 use crate::effect::equality;
-use crate::rules::{Code, Laxity, MapReader};
+use crate::rules::{Code, MapReader, WeakerSetting};
 use anchor::Unanchored;
 use id::Id;
 use intent::{Intent, Wanted};
@@ -52,7 +52,7 @@ enum OnDelete {
     Cascade,
 }
 
-impl Judge for Tree {
+impl Evaluate for Tree {
     fn name(&self) -> &'static str {
         "tree"
     }
@@ -69,8 +69,8 @@ impl Judge for Tree {
         true
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
-        let warning = Laxity { what: "only warns about searches that no index serves", setting: "unanchored" };
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
+        let warning = WeakerSetting { what: "only warns about searches that no index serves", setting: "unanchored" };
         if self.unanchored == Unanchored::Warn { vec![warning] } else { Vec::new() }
     }
 
@@ -87,15 +87,15 @@ impl Judge for Tree {
         }
     }
 
-    fn judge<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
-        let judged = match &statement.operation {
-            Operation::Insert(insert) => self.judge_insert(&statement.operation, insert.document.as_document()),
-            Operation::Update(update) => self.judge_update(&statement.operation, update),
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        let evaluated = match &statement.operation {
+            Operation::Insert(insert) => self.evaluate_insert(&statement.operation, insert.document.as_document()),
+            Operation::Update(update) => self.evaluate_update(&statement.operation, update),
             Operation::Delete(_) => {
                 Ok(Verdict::Procedure(Arc::new(Removal { layout: self.layout.clone(), on_delete: self.on_delete })))
             }
         };
-        match judged {
+        match evaluated {
             Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
                 "it has a collation, by which it may pick another node than the one that was looked at",
                 "Leave the collation out.",
@@ -105,12 +105,12 @@ impl Judge for Tree {
         }
     }
 
-    fn judges_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
         class.reads()
     }
 
-    fn judge_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        anchor::judge(&self.layout, self.unanchored, command)
+    fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
+        anchor::evaluate(&self.layout, self.unanchored, command)
     }
 }
 
@@ -149,7 +149,7 @@ impl Tree {
         })
     }
 
-    fn judge_insert<'a>(&self, operation: &Operation<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
+    fn evaluate_insert<'a>(&self, operation: &Operation<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
         if document.get("_id").is_some_and(|id| Id::read(id, self.layout.separator).is_none()) {
             return Err(unusable_id(&self.layout));
         }
@@ -163,7 +163,7 @@ impl Tree {
         Ok(self.placement())
     }
 
-    fn judge_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
+    fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
         if matches!(update.modification, Modification::ClientPipeline(_) | Modification::Pipeline(_)) {
             return Ok(Verdict::client_pipeline());
         }

@@ -12,7 +12,7 @@ use tokio::sync::broadcast::{Receiver, Sender, channel};
 use crate::audit::shape_of_frame;
 use crate::command::shorten;
 use crate::document::Value;
-use crate::engine::{Observation, Said, Session, command_of_frame};
+use crate::engine::{OutcomeKind, RuleOutcome, Session, command_of_frame};
 use crate::shell::render;
 
 /// Decisions remembered, for who begins to look.
@@ -57,26 +57,26 @@ pub struct Decision {
     #[serde(skip)]
     command: Option<String>,
     #[serde(skip)]
-    said: Said,
+    said: OutcomeKind,
 }
 
 impl Decision {
     /// `frame` is the whole message; `in_full`: its documents are to be logged.
-    pub(super) fn new(observation: Observation, session: &Session, frame: &[u8], left_out: u64, in_full: bool) -> Self {
+    pub(super) fn new(outcome: RuleOutcome, session: &Session, frame: &[u8], left_out: u64, in_full: bool) -> Self {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
         Self {
             number: 0,
             at: SystemTime::now(),
-            pattern: observation.pattern,
-            verdict: observation.said.as_str(),
-            said: observation.said,
-            statements: observation.statements,
+            pattern: outcome.pattern,
+            verdict: outcome.said.as_str(),
+            said: outcome.said,
+            statements: outcome.statements,
             shape: shape_of_frame(frame),
             command: if in_full { text_of(frame) } else { None },
-            rule: observation.rule_name,
-            namespace: observation.namespace,
-            reason: observation.reason,
-            hint: observation.hint,
+            rule: outcome.rule_name,
+            namespace: outcome.namespace,
+            reason: outcome.reason,
+            hint: outcome.hint,
             app: session.app_name().map(str::to_owned),
             users: session.users.as_ref().map(named),
             client: session.client.to_string(),
@@ -85,7 +85,7 @@ impl Decision {
         }
     }
 
-    /// A line has at most some 8 kB, and 100 a second are logged (`observations`).
+    /// A line has at most some 8 kB, and 100 a second are logged (`outcomes`).
     ///
     /// Rewrites are a rule's daily work; what an application or a DBA has to look at stands out from them.
     pub(super) fn log(&self) {
@@ -115,9 +115,13 @@ impl Decision {
             };
         }
         match self.said {
-            Said::Rewrite => line!(debug),
-            Said::Allow | Said::Conflict | Said::ShadowRewrite | Said::ShadowReject => line!(info),
-            Said::Reject | Said::Warn | Said::ExceptRewrite | Said::ExceptReject => line!(warn),
+            OutcomeKind::Rewrite => line!(debug),
+            OutcomeKind::Allow | OutcomeKind::Conflict | OutcomeKind::ShadowRewrite | OutcomeKind::ShadowReject => {
+                line!(info)
+            }
+            OutcomeKind::Reject | OutcomeKind::Warn | OutcomeKind::ExceptRewrite | OutcomeKind::ExceptReject => {
+                line!(warn)
+            }
         }
     }
 }

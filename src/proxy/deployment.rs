@@ -1,4 +1,4 @@
-//! Keeps the listeners in step with the members: one task that hears of every sighting, opens listeners for members
+//! Keeps the listeners in step with the members: one task that hears of every hello_result, opens listeners for members
 //! that came, closes those of members that went, and says who may answer queries.
 
 use std::collections::{HashMap, HashSet};
@@ -10,16 +10,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::arrival::Lobby;
-use super::board::{Board, MemberStatus, Posted};
-use super::door::{Behind, Closing, Door, QUERIES};
+use super::admission::Dispatcher;
 use super::hand_over::PassedConnection;
-use super::membership::{Membership, Sighting};
+use super::interceptor::Interceptor;
+use super::listener::{Backend, Closing, ListenerContext, QUERIES};
+use super::membership::{HelloResult, Membership};
 use super::monitor::Monitors;
-use super::policy::Policy;
 use super::queries::Queries;
 use super::server::{Config, accept};
 use super::sockets::{BindError, Listening, Passed};
+use super::status::{MemberStatus, Posted, StatusBoard};
 use super::topology::{Advertised, Mapped, Member, Place};
 use super::upstream::Upstream;
 
@@ -39,8 +39,8 @@ pub(super) struct Deployment<P> {
     placement: Placement,
     membership: Membership,
     /// The query listener's; those of members are made from it.
-    door: Arc<Door<P>>,
-    lobby: Lobby,
+    listener_context: Arc<ListenerContext<P>>,
+    dispatcher: Dispatcher,
     open: HashMap<usize, Open<P>>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
@@ -48,14 +48,14 @@ pub(super) struct Deployment<P> {
     pub(super) listening: Arc<Listening>,
     /// Members without a place that the log has named.
     hidden: HashSet<String>,
-    board: Arc<Board>,
+    board: Arc<StatusBoard>,
 }
 
 /// A member's listener.
 struct Open<P> {
     socket: Arc<TcpListener>,
     closing: Arc<watch::Sender<Closing>>,
-    door: Arc<Door<P>>,
+    listener_context: Arc<ListenerContext<P>>,
     accepting: Option<Accepting>,
 }
 
@@ -66,9 +66,9 @@ struct Accepting {
 }
 
 /// Held by every session: its sender knows when the last has ended.
-pub(super) type Alive = watch::Receiver<()>;
+pub(super) type LivenessToken = watch::Receiver<()>;
 
-impl<P: Policy> Deployment<P> {
+impl<P: Interceptor> Deployment<P> {
     /// Opens a listener for each member that is known, and the query listener; nothing is accepted yet.
     ///
     /// # Errors
@@ -76,17 +76,17 @@ impl<P: Policy> Deployment<P> {
     pub(super) fn open(
         config: &Config,
         membership: Membership,
-        door: Door<P>,
-        lobby: Lobby,
+        listener_context: ListenerContext<P>,
+        dispatcher: Dispatcher,
         queries: Arc<Queries>,
-        board: Arc<Board>,
+        board: Arc<StatusBoard>,
         mut passed: Passed,
     ) -> Result<Self, BindError> {
         let mut this = Self {
             placement: config.placement.clone(),
             membership,
-            door: Arc::new(door),
-            lobby,
+            listener_context: Arc::new(listener_context),
+            dispatcher,
             open: HashMap::new(),
             queries,
             query_socket: None,
@@ -118,28 +118,33 @@ impl<P: Policy> Deployment<P> {
     }
 
     pub(super) fn upstream(&self) -> Arc<Upstream> {
-        self.lobby.reception.upstream.clone()
+        self.dispatcher.connection_setup.upstream.clone()
     }
 
     /// Starts to accept, everywhere.
-    pub(super) fn accept(&mut self, alive: &Alive) {
+    pub(super) fn accept(&mut self, alive: &LivenessToken) {
         let places: Vec<usize> = self.open.keys().copied().collect();
         for place in places {
             self.accept_at(place, alive);
         }
         if let Some(socket) = &self.query_socket {
-            self.accepting.push(Accepting::start(socket.clone(), self.door.clone(), self.lobby.clone(), alive));
+            self.accepting.push(Accepting::start(
+                socket.clone(),
+                self.listener_context.clone(),
+                self.dispatcher.clone(),
+                alive,
+            ));
         }
     }
 
     /// Asks those who are to be asked.
     pub(super) fn watch(&self, monitors: &mut Monitors) {
-        monitors.watch(&self.membership.to_be_asked(&self.door.topology.members()));
+        monitors.watch(&self.membership.to_be_asked(&self.listener_context.topology.members()));
     }
 
     /// Follows what a server said.
-    pub(super) fn sighted(&mut self, sighting: Sighting, alive: &Alive) {
-        self.membership.note(sighting);
+    pub(super) fn observed(&mut self, hello_result: HelloResult, alive: &LivenessToken) {
+        self.membership.note(hello_result);
         if let Some(members) = self.membership.members() {
             self.follow(&members, alive);
         }
@@ -164,12 +169,12 @@ impl<P: Policy> Deployment<P> {
     }
 
     /// Has drivers choose the members no more.
-    pub(super) fn retire(&self) {
+    pub(super) fn drain(&self) {
         for (place, open) in &self.open {
-            let dial = self.door.topology.dial(*place);
+            let dial = self.listener_context.topology.dial(*place);
             if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
                 // It is only set here, once.
-                let _ = open.door.last_answer.set(answer);
+                let _ = open.listener_context.last_answer.set(answer);
             }
         }
         self.tell_connections(Closing::Retire);
@@ -177,22 +182,25 @@ impl<P: Policy> Deployment<P> {
 
     /// Whether another process can go on with the connections; what is left of TLS without its session is of no use.
     pub(super) fn can_pass_connections(&self) -> bool {
-        self.lobby.reception.tls.is_none() && self.lobby.reception.upstream.tls.is_none()
+        self.dispatcher.connection_setup.tls.is_none() && self.dispatcher.connection_setup.upstream.tls.is_none()
     }
 
     /// Goes on with a connection of the process before this one. It closes where it would not be made any more.
-    pub(super) fn resume(&self, connection: PassedConnection, alive: &Alive) {
+    pub(super) fn resume(&self, connection: PassedConnection, alive: &LivenessToken) {
         let purpose = &connection.memo.purpose;
-        let door = match self.door.topology.place(purpose).and_then(|place| self.open.get(&place)) {
-            _ if !self.can_pass_connections() => None,
-            Some(open) => Some((open.door.clone(), open.closing.subscribe())),
-            None if purpose == QUERIES && self.query_socket.is_some() => {
-                Some((self.door.clone(), self.queries.closing(&connection.memo.server)))
+        let listener_context =
+            match self.listener_context.topology.place(purpose).and_then(|place| self.open.get(&place)) {
+                _ if !self.can_pass_connections() => None,
+                Some(open) => Some((open.listener_context.clone(), open.closing.subscribe())),
+                None if purpose == QUERIES && self.query_socket.is_some() => {
+                    Some((self.listener_context.clone(), self.queries.closing(&connection.memo.server)))
+                }
+                None => None,
+            };
+        match listener_context {
+            Some((listener_context, closing)) => {
+                self.dispatcher.resume(connection, listener_context, closing, alive.clone())
             }
-            None => None,
-        };
-        match door {
-            Some((door, closing)) => self.lobby.resume(connection, door, closing, alive.clone()),
             None => {
                 tracing::warn!("a connection to {purpose} of the process before is closed: it has no listener here")
             }
@@ -219,8 +227,8 @@ impl<P: Policy> Deployment<P> {
         Ok(())
     }
 
-    fn follow(&mut self, members: &[Member], alive: &Alive) {
-        let changes = self.door.topology.follow(members);
+    fn follow(&mut self, members: &[Member], alive: &LivenessToken) {
+        let changes = self.listener_context.topology.follow(members);
         for place in changes.vacated {
             self.vacate(place);
         }
@@ -269,34 +277,38 @@ impl<P: Policy> Deployment<P> {
             passed: None,
         })?;
         let advertise = self.placement.advertise(member);
-        let place = self.door.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
+        let place = self.listener_context.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
         let socket = Arc::new(socket);
         self.listening.add(&member.name, socket.clone());
         let closing = Arc::<watch::Sender<Closing>>::default();
-        let door = Arc::new(self.door.to(Behind::Member { place, closing: closing.clone() }));
-        self.open.insert(place, Open { socket, closing, door, accepting: None });
+        let listener_context = Arc::new(self.listener_context.to(Backend::Member { place, closing: closing.clone() }));
+        self.open.insert(place, Open { socket, closing, listener_context, accepting: None });
         Ok(place)
     }
 
-    fn accept_at(&mut self, place: usize, alive: &Alive) {
+    fn accept_at(&mut self, place: usize, alive: &LivenessToken) {
         if let Some(open) = self.open.get_mut(&place) {
-            let (socket, door) = (open.socket.clone(), open.door.clone());
-            open.accepting = Some(Accepting::start(socket, door, self.lobby.clone(), alive));
+            let (socket, listener_context) = (open.socket.clone(), open.listener_context.clone());
+            open.accepting = Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), alive));
         }
     }
 
     fn choose_for_queries(&self) {
         if self.query_socket.is_some() {
-            let allowed = self.door.rules.load().max_staleness();
-            let chosen = self.membership.for_queries(&self.door.topology.members(), allowed, &self.queries.servers());
+            let allowed = self.listener_context.rules.load().max_staleness();
+            let chosen = self.membership.for_queries(
+                &self.listener_context.topology.members(),
+                allowed,
+                &self.queries.servers(),
+            );
             self.queries.follow(&chosen, |address| self.membership.answers(address));
         }
     }
 
     /// Puts on the board who is there and how they are.
     fn tell(&self) {
-        let places = self.door.topology.places();
-        let members = self.membership.members().unwrap_or_else(|| self.door.topology.members());
+        let places = self.listener_context.topology.places();
+        let members = self.membership.members().unwrap_or_else(|| self.listener_context.topology.members());
         let posted = |member: &Member| {
             let found = places.iter().enumerate().find(|(_, place)| place.member.as_ref() == Some(member));
             let (at, place) = found.unzip();
@@ -313,7 +325,7 @@ impl<P: Policy> Deployment<P> {
     }
 
     fn is_taken(&self, address: SocketAddr) -> bool {
-        address.port() != 0 && self.door.topology.is_taken(address)
+        address.port() != 0 && self.listener_context.topology.is_taken(address)
     }
 
     fn address(&self, place: usize) -> String {
@@ -322,9 +334,14 @@ impl<P: Policy> Deployment<P> {
 }
 
 impl Accepting {
-    fn start<P: Policy>(socket: Arc<TcpListener>, door: Arc<Door<P>>, lobby: Lobby, alive: &Alive) -> Self {
+    fn start<P: Interceptor>(
+        socket: Arc<TcpListener>,
+        listener_context: Arc<ListenerContext<P>>,
+        dispatcher: Dispatcher,
+        alive: &LivenessToken,
+    ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(accept(socket, door, lobby, alive.clone(), stopped));
+        let task = tokio::spawn(accept(socket, listener_context, dispatcher, alive.clone(), stopped));
         Self { stop, task }
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::owed::ReplyOutOfOrder;
+use super::pending_replies::ReplyOutOfOrder;
 use crate::engine::handshake::HandshakeError;
 use crate::wire::WireError;
 
@@ -21,7 +21,7 @@ pub(super) enum ClientFault {
     #[error("its message came too slowly while others waited for memory (limits: memory)")]
     Stalled,
     #[error(
-        "it speaks TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
+        "it applies TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
     )]
     Tls,
 }
@@ -51,7 +51,7 @@ pub(super) enum End {
     #[error("docward is shutting down")]
     Drained,
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
-    Unheard(Duration),
+    HandshakeTimeout(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
     NoLogin(Duration),
     #[error("the client has not logged in, and others want its place (limits: connections)")]
@@ -59,15 +59,15 @@ pub(super) enum End {
     #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
     Idle(Duration),
     #[error("the connection to the client broke: {0}")]
-    ClientBroke(io::Error),
+    ClientError(io::Error),
     #[error("the connection to the upstream broke: {0}")]
-    UpstreamBroke(io::Error),
+    UpstreamError(io::Error),
     #[error("the client is at fault: {0}")]
     Client(#[from] ClientFault),
     #[error("the upstream is at fault: {0}")]
     Upstream(#[from] UpstreamFault),
     #[error("a message could not be carried out: {0}")]
-    Judged(String),
+    Rejected(String),
 }
 
 impl End {
@@ -76,12 +76,12 @@ impl End {
         "client_closed",
         "upstream_closed",
         "drained",
-        "unheard",
+        "handshake_timeout",
         "no_login",
         "displaced",
         "idle",
-        "client_broke",
-        "upstream_broke",
+        "client_error",
+        "upstream_error",
         "client_message",
         "client_handshake",
         "client_tls",
@@ -89,7 +89,7 @@ impl End {
         "client_stalled",
         "upstream_message",
         "upstream_handshake",
-        "judged",
+        "evaluated",
     ];
 
     /// A name for counters.
@@ -98,12 +98,12 @@ impl End {
             Self::ClientClosed => "client_closed",
             Self::UpstreamClosed => "upstream_closed",
             Self::Drained => "drained",
-            Self::Unheard(_) => "unheard",
+            Self::HandshakeTimeout(_) => "handshake_timeout",
             Self::NoLogin(_) => "no_login",
             Self::Displaced => "displaced",
             Self::Idle(_) => "idle",
-            Self::ClientBroke(_) => "client_broke",
-            Self::UpstreamBroke(_) => "upstream_broke",
+            Self::ClientError(_) => "client_error",
+            Self::UpstreamError(_) => "upstream_error",
             Self::Client(ClientFault::Wire(_)) => "client_message",
             Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
             Self::Client(ClientFault::Tls) => "client_tls",
@@ -111,7 +111,7 @@ impl End {
             Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
             Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
             Self::Upstream(_) => "upstream_message",
-            Self::Judged(_) => "judged",
+            Self::Rejected(_) => "rejected",
         }
     }
 
@@ -121,8 +121,8 @@ impl End {
             self,
             Self::Client(_)
                 | Self::Upstream(_)
-                | Self::Judged(_)
-                | Self::Unheard(_)
+                | Self::Rejected(_)
+                | Self::HandshakeTimeout(_)
                 | Self::NoLogin(_)
                 | Self::Displaced
         )

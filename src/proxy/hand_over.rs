@@ -22,16 +22,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-pub(super) use self::connections::{Leaving, Memo, PassedConnection};
+pub(super) use self::connections::{ConnectionSnapshot, HandOverSender, PassedConnection};
 use super::sockets::{Listening, Passed};
 
-/// Of [`Memo`]s: another number whenever one process's could not be understood by the other. A process of another
+/// Of [`ConnectionSnapshot`]s: another number whenever one process's could not be understood by the other. A process of another
 /// format gets the listening sockets only.
 const FORMAT: u8 = 2;
 /// How long the new process waits for the sockets, which are sent at once.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long the old process waits for the new one, which starts meanwhile.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that wait to be gone on with.
 const WAITING: usize = 16;
 
@@ -159,10 +159,10 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Succ
             tracing::warn!("hand-over: a process of another user ({user}) asked for the sockets and got none");
             continue;
         }
-        match timeout(PATIENCE, serve(&mut stream, listening)).await {
+        match timeout(TIMEOUT, serve(&mut stream, listening)).await {
             Ok(Ok(format)) => return Ok(Successor { stream, format }),
             Ok(Err(error)) => tracing::warn!("hand-over: the new process did not take over: {error}"),
-            Err(_) => tracing::warn!("hand-over: the new process did not take over within {} s", PATIENCE.as_secs()),
+            Err(_) => tracing::warn!("hand-over: the new process did not take over within {} s", TIMEOUT.as_secs()),
         }
     }
 }

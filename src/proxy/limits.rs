@@ -1,6 +1,6 @@
 //! How many connections clients may have, and how long they may stay without using them.
 //!
-//! [`Limits`] counts, [`Patience`] waits. What a refused client is told is in [`super::refusal`].
+//! [`Limits`] counts, [`IdleTimeouts`] waits. What a refused client is told is in [`super::refusal`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::census::Refusal;
+use super::connection_counts::Refusal;
 use super::end::End;
-use super::newcomers::{Newcomers, Place};
+use super::unauthenticated::{Slot, UnauthenticatedConnections};
 
 /// What is allowed; `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,20 +27,20 @@ pub struct LimitSettings {
     /// For TLS, the first message and, where the server demands one, the login together.
     pub handshake_timeout: Duration,
     /// Connections that have not logged in where they have to.
-    pub newcomers: Option<usize>,
+    pub unauthenticated: Option<usize>,
     /// Bytes of large messages that are collected, decompressed and rewritten at a time.
     pub memory: usize,
 }
 
 impl Default for LimitSettings {
-    /// As mongod: who is idle stays. Memory is that of a machine with 4 GiB. Ten seconds are a driver's own patience with a handshake.
+    /// As mongod: who is idle stays. Memory is that of a machine with 4 GiB. Ten seconds are a driver's own timeouts with a handshake.
     fn default() -> Self {
         Self {
             connections: None,
             connections_per_address: None,
             idle_timeout: None,
             handshake_timeout: Duration::from_secs(10),
-            newcomers: None,
+            unauthenticated: None,
             memory: 1 << 30,
         }
     }
@@ -74,7 +74,7 @@ impl Full {
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) settings: LimitSettings,
-    newcomers: Arc<Newcomers>,
+    unauthenticated: Arc<UnauthenticatedConnections>,
     open: AtomicUsize,
     /// Only of addresses that have connections, and only if there is a limit for them.
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -89,7 +89,7 @@ pub(super) struct Admission {
 
 impl Limits {
     pub(super) fn new(settings: LimitSettings) -> Self {
-        Self { newcomers: Newcomers::new(settings.newcomers), settings, ..Self::default() }
+        Self { unauthenticated: UnauthenticatedConnections::new(settings.unauthenticated), settings, ..Self::default() }
     }
 
     /// The connections there are now.
@@ -156,7 +156,7 @@ pub(super) struct Activity {
 
 /// What a client has done that has not logged in where it has to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Newcomer {
+pub(super) struct Unauthenticated {
     /// It has sent anything but hellos. Drivers' monitors never do, and never log in.
     pub(super) conversed: bool,
     /// A message has begun and is not here whole.
@@ -167,7 +167,7 @@ pub(super) struct Newcomer {
 
 /// Waits for a client that does not use its connection, or does not log in where it has to.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct IdleTimeouts {
     admission: Admission,
     /// `None`: there is nothing to wait for any more. Boxed: of most connections there is not.
     wait: Option<Box<Wait>>,
@@ -177,7 +177,7 @@ pub(super) struct Patience {
 struct Wait {
     timer: Pin<Box<Sleep>>,
     /// Where the client has to log in.
-    place: Option<Place>,
+    place: Option<Slot>,
     is_displaced: bool,
     /// Between two looks.
     period: Duration,
@@ -185,12 +185,12 @@ struct Wait {
     seen: u32,
     /// How long nothing has happened, as far as looks tell.
     quiet: Duration,
-    /// [`Newcomer::hellos`] at the last look, if a message was under way then.
+    /// [`Unauthenticated::hellos`] at the last look, if a message was under way then.
     stuck_at: Option<u8>,
 }
 
 impl Wait {
-    fn new(period: Duration, until: Instant, place: Option<Place>) -> Box<Self> {
+    fn new(period: Duration, until: Instant, place: Option<Slot>) -> Box<Self> {
         let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
         Box::new(Self { timer, place, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
     }
@@ -203,11 +203,11 @@ impl Wait {
     }
 }
 
-impl Patience {
+impl IdleTimeouts {
     /// `deadline`: when the first message must have come, and the login where there has to be one (`must_log_in`).
     pub(super) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
         let period = admission.limits.settings.handshake_timeout;
-        let place = must_log_in.then(|| admission.limits.newcomers.add(admission.address));
+        let place = must_log_in.then(|| admission.limits.unauthenticated.add(admission.address));
         Self { admission, wait: Some(Wait::new(period, deadline, place)) }
     }
 
@@ -217,29 +217,34 @@ impl Patience {
         self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
     }
 
-    /// Ready when [`Self::judge`] is to be asked.
+    /// Ready when [`Self::evaluate`] is to be asked.
     pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.wait.as_mut().map_or(Poll::Pending, |wait| wait.poll(cx))
     }
 
-    /// Whether the connection is to be closed; `newcomer`: its client has to log in. Who has arrived is looked at twice in
+    /// Whether the connection is to be closed; `unauthenticated_slot`: its client has to log in. Who has arrived is looked at twice in
     /// an idle timeout, so what is idle goes after one to one and a half of it.
     ///
     /// # Errors
-    /// [`End::Displaced`], [`End::Unheard`], [`End::NoLogin`], [`End::Idle`].
-    pub(super) fn judge(&mut self, activity: Activity, busy: bool, newcomer: Option<Newcomer>) -> Result<(), End> {
+    /// [`End::Displaced`], [`End::HandshakeTimeout`], [`End::NoLogin`], [`End::Idle`].
+    pub(super) fn evaluate(
+        &mut self,
+        activity: Activity,
+        busy: bool,
+        unauthenticated_slot: Option<Unauthenticated>,
+    ) -> Result<(), End> {
         let LimitSettings { handshake_timeout, idle_timeout, .. } = self.admission.limits.settings;
         let Some(wait) = &mut self.wait else { return Ok(()) };
         if wait.is_displaced {
             return Err(End::Displaced);
         }
         if !activity.heard {
-            return Err(End::Unheard(handshake_timeout));
+            return Err(End::HandshakeTimeout(handshake_timeout));
         }
-        if let Some(newcomer) = newcomer {
-            let under_way = newcomer.within_message.then_some(newcomer.hellos);
+        if let Some(unauthenticated_slot) = unauthenticated_slot {
+            let under_way = unauthenticated_slot.within_message.then_some(unauthenticated_slot.hellos);
             let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
-            if newcomer.conversed || stuck {
+            if unauthenticated_slot.conversed || stuck {
                 return Err(End::NoLogin(handshake_timeout));
             }
         }
@@ -291,18 +296,18 @@ mod tests {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
         let limits = Arc::new(Limits::new(settings));
         let at = |moves| Activity { moves, heard: true };
-        let new = || Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
-        assert!(matches!(new().judge(Activity::default(), false, None), Err(End::Unheard(_))));
+        let new = || IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+        assert!(matches!(new().evaluate(Activity::default(), false, None), Err(End::HandshakeTimeout(_))));
         for (looks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
             (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
             (&[(at(1), false), (at(1), true), (at(1), true), (at(1), true)], true),
             (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
-            let mut patience = new();
-            patience.arrived();
+            let mut timeouts = new();
+            timeouts.arrived();
             let ends: Vec<bool> =
-                looks.iter().map(|(activity, busy)| patience.judge(*activity, *busy, None).is_err()).collect();
+                looks.iter().map(|(activity, busy)| timeouts.evaluate(*activity, *busy, None).is_err()).collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
         }
     }
@@ -311,17 +316,17 @@ mod tests {
     async fn who_has_to_log_in_may_say_hello_without_end_and_nothing_else() {
         let limits = Arc::new(Limits::default());
         let heard = |moves| Activity { moves, heard: true };
-        let at = |hellos, within_message| Newcomer { hellos, within_message, conversed: false };
+        let at = |hellos, within_message| Unauthenticated { hellos, within_message, conversed: false };
         for (looks, kept) in [
             (&[at(1, false), at(2, false), at(2, false), at(3, false)][..], true),
             (&[at(1, true), at(2, true), at(3, true), at(4, false)], true),
             (&[at(1, false), at(1, true), at(1, true)], false),
-            (&[Newcomer { conversed: true, ..at(1, false) }], false),
+            (&[Unauthenticated { conversed: true, ..at(1, false) }], false),
         ] {
-            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+            let mut timeouts = IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
             let ends: Vec<bool> = (0..)
                 .zip(looks)
-                .map(|(moves, look)| patience.judge(heard(moves), false, Some(*look)).is_err())
+                .map(|(moves, look)| timeouts.evaluate(heard(moves), false, Some(*look)).is_err())
                 .collect();
             assert_eq!(!ends.contains(&true), kept, "{looks:?}");
         }
@@ -331,10 +336,10 @@ mod tests {
     async fn without_an_idle_timeout_nothing_is_waited_for_once_the_client_is_heard() {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
             let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
-            let mut patience = Patience::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
-            assert!(patience.wait.is_some());
-            patience.arrived();
-            assert_eq!(patience.wait.is_some(), waits);
+            let mut timeouts = IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
+            assert!(timeouts.wait.is_some());
+            timeouts.arrived();
+            assert_eq!(timeouts.wait.is_some(), waits);
         }
     }
 }

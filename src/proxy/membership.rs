@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::board::MemberStatus;
 use super::hello::{Hello, Role};
 use super::monitor::{HEARTBEAT, ask_once};
+use super::status::MemberStatus;
 use super::topology::Member;
 use super::upstream::{Address, Upstream};
 
@@ -22,7 +22,7 @@ const RETURN: Duration = Duration::from_secs(2);
 
 /// One server's answer, or `None` for its silence.
 #[derive(Debug, Clone)]
-pub(super) struct Sighting {
+pub(super) struct HelloResult {
     pub(super) address: Address,
     pub(super) hello: Option<Hello>,
     /// Why it is silent, for people.
@@ -30,11 +30,11 @@ pub(super) struct Sighting {
     pub(super) at: Instant,
 }
 
-/// The last sighting of every server.
+/// The last hello_result of every server.
 #[derive(Debug)]
 pub(super) struct Membership {
     upstream: Arc<Upstream>,
-    seen: HashMap<Address, Sighting>,
+    seen: HashMap<Address, HelloResult>,
     /// Somebody was in a set once: a server that says nothing of one is not the whole deployment then.
     is_set: bool,
 }
@@ -44,8 +44,8 @@ impl Membership {
     pub(super) async fn discover(upstream: Arc<Upstream>) -> Self {
         let mut this = Self::new(upstream);
         let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
-        for sighting in join_all(asked).await {
-            this.note(sighting);
+        for hello_result in join_all(asked).await {
+            this.note(hello_result);
         }
         this
     }
@@ -54,11 +54,11 @@ impl Membership {
         Self { upstream, seen: HashMap::new(), is_set: false }
     }
 
-    pub(super) fn note(&mut self, sighting: Sighting) {
-        let answers = sighting.hello.is_some();
-        self.is_set |= sighting.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
-        let (address, failure) = (sighting.address.clone(), sighting.failure.clone());
-        let before = self.seen.insert(address.clone(), sighting);
+    pub(super) fn note(&mut self, hello_result: HelloResult) {
+        let answers = hello_result.hello.is_some();
+        self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
+        let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
+        let before = self.seen.insert(address.clone(), hello_result);
         match before.map(|before| before.hello.is_some()) {
             None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer: {failure}"),
             Some(false) if answers => tracing::info!("upstream {address} answers"),
@@ -102,20 +102,23 @@ impl Membership {
         max_staleness: Option<Duration>,
         now: &[Address],
     ) -> Vec<Address> {
-        let answering: Vec<(&Member, &Sighting, &Hello)> = members
+        let answering: Vec<(&Member, &HelloResult, &Hello)> = members
             .iter()
-            .filter_map(|member| self.seen.get(&member.dial).map(|sighting| (member, sighting)))
-            .filter_map(|(member, sighting)| Some((member, sighting, sighting.hello.as_ref()?)))
+            .filter_map(|member| self.seen.get(&member.dial).map(|hello_result| (member, hello_result)))
+            .filter_map(|(member, hello_result)| Some((member, hello_result, hello_result.hello.as_ref()?)))
             .collect();
         let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
         let dials =
-            |found: Vec<&(&Member, &Sighting, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
+            |found: Vec<&(&Member, &HelloResult, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
         let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
         let fresh: Vec<_> = of_role(Role::Secondary)
-            .filter(|(member, sighting, hello)| {
-                let behind =
-                    staleness((sighting, hello), primary.map(|(_, sighting, hello)| (*sighting, *hello)), newest);
+            .filter(|(member, hello_result, hello)| {
+                let behind = staleness(
+                    (hello_result, hello),
+                    primary.map(|(_, hello_result, hello)| (*hello_result, *hello)),
+                    newest,
+                );
                 let short = if now.contains(&member.dial) { Duration::ZERO } else { RETURN };
                 max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind + short <= allowed))
             })
@@ -134,9 +137,10 @@ impl Membership {
 
     /// What is known of one of them, for people; where it is listened for is known elsewhere.
     pub(super) fn status(&self, member: &Member) -> MemberStatus {
-        let sighting = self.seen.get(&member.dial);
-        let hello = sighting.and_then(|sighting| sighting.hello.as_ref());
-        let silent = || sighting.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
+        let hello_result = self.seen.get(&member.dial);
+        let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
+        let silent =
+            || hello_result.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
         MemberStatus {
             name: member.name.clone(),
             address: member.dial.to_string(),
@@ -156,7 +160,7 @@ impl Membership {
 
     /// What the newest view of the set says.
     fn newest(&self) -> Option<&Hello> {
-        let hellos = self.seen.values().filter_map(|sighting| sighting.hello.as_ref());
+        let hellos = self.seen.values().filter_map(|hello_result| hello_result.hello.as_ref());
         hellos.filter(|hello| !hello.members.is_empty()).max_by_key(|hello| hello.rank())
     }
 
@@ -183,16 +187,16 @@ impl Membership {
 /// How far a secondary is behind, as the driver specification "Max Staleness" estimates it; `None` when it does
 /// not say what it wrote last. `newest` is the latest write of any secondary.
 fn staleness(
-    secondary: (&Sighting, &Hello),
-    primary: Option<(&Sighting, &Hello)>,
+    secondary: (&HelloResult, &Hello),
+    primary: Option<(&HelloResult, &Hello)>,
     newest: Option<i64>,
 ) -> Option<Duration> {
-    let (sighting, hello) = secondary;
+    let (hello_result, hello) = secondary;
     let last_write = hello.last_write?;
-    let milliseconds = match primary.and_then(|(sighting, hello)| Some((sighting, hello.last_write?))) {
+    let milliseconds = match primary.and_then(|(hello_result, hello)| Some((hello_result, hello.last_write?))) {
         Some((primary, primary_write)) => {
-            let later = sighting.at.saturating_duration_since(primary.at).as_millis() as i64;
-            let earlier = primary.at.saturating_duration_since(sighting.at).as_millis() as i64;
+            let later = hello_result.at.saturating_duration_since(primary.at).as_millis() as i64;
+            let earlier = primary.at.saturating_duration_since(hello_result.at).as_millis() as i64;
             later.saturating_sub(earlier).saturating_add(primary_write.saturating_sub(last_write))
         }
         None => newest?.saturating_sub(last_write),
@@ -217,7 +221,7 @@ mod tests {
         let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
         let mut membership = Membership::new(Arc::new(upstream));
         for (from, hello) in answers {
-            membership.note(Sighting {
+            membership.note(HelloResult {
                 address: address(from),
                 hello: hello.clone(),
                 failure: String::new(),
@@ -253,7 +257,7 @@ mod tests {
     fn nobody_is_forgotten_because_nobody_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
-            membership.note(Sighting { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
+            membership.note(HelloResult { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
             assert_eq!(membership.members(), None);
         }
     }
@@ -290,7 +294,7 @@ mod tests {
             let mut membership = membership(&["p:1"], false, &[]);
             for (name, role, last_write, after) in answers {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
-                membership.note(Sighting {
+                membership.note(HelloResult {
                     address: address(name),
                     hello: Some(hello),
                     failure: String::new(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::throttle::Throttle;
+use super::rate_limit::RateLimit;
 use crate::wire::compressed::Envelope;
 use crate::wire::{Header, OpCode};
 
@@ -29,7 +29,7 @@ const LOOKS: u32 = 6;
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
-    books: Mutex<Books>,
+    books: Mutex<Accounts>,
     /// Somebody waits.
     pressed: AtomicBool,
     /// One message at a time may go beyond the budget to be evaluated: those that are here whole must not wait for one
@@ -37,11 +37,11 @@ pub(super) struct Memory {
     beyond: Arc<Semaphore>,
     waits: AtomicU64,
     /// Lines that say so.
-    said: Throttle,
+    said: RateLimit,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct Accounts {
     used: usize,
     next: u64,
     /// Who waits for how much, in the order they came.
@@ -94,7 +94,7 @@ impl Memory {
             pressed: AtomicBool::new(false),
             beyond: Arc::new(Semaphore::new(1)),
             waits: AtomicU64::new(0),
-            said: Throttle::default(),
+            said: RateLimit::default(),
         })
     }
 
@@ -124,13 +124,13 @@ impl Memory {
         Some(Share { memory: self.clone(), bytes, _beyond: beyond })
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, Accounts> {
         // Nothing panics while it holds the lock; should it, the sums are still whole.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes who is next, after something has changed.
-    fn wake(&self, books: &Books) {
+    fn wake(&self, books: &Accounts) {
         self.pressed.store(!books.waiting.is_empty(), Ordering::Relaxed);
         if let Some((bytes, waker)) = books.waiting.values().next()
             && self.has_room(books, *bytes)
@@ -139,7 +139,7 @@ impl Memory {
         }
     }
 
-    fn has_room(&self, books: &Books, bytes: usize) -> bool {
+    fn has_room(&self, books: &Accounts, bytes: usize) -> bool {
         books.used == 0 || books.used + bytes <= self.limit
     }
 }
@@ -202,7 +202,7 @@ impl Drop for Share {
 /// What one connection has of the budget, from when a large message is collected until the server has taken what became
 /// of it, and the client its reply.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Reservation {
     memory: Arc<Memory>,
     /// `None`: it has its share.
     waiting: Option<Waiting>,
@@ -225,7 +225,7 @@ struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stalled;
 
-impl Kept {
+impl Reservation {
     /// Nothing yet.
     pub(super) fn new(memory: &Arc<Memory>) -> Box<Self> {
         let (memory, timer) = (memory.clone(), Box::pin(sleep(LOOK)));

@@ -2,14 +2,14 @@
 //!
 //! Somebody must look, or nothing is measured: a [`Meter`] without [`Meters`] is a branch. Else a message costs two
 //! looks at the clock, when it was read and when it was sent on, and some additions in memory that its thread seldom
-//! shares. Whose reply is whose is known by [`super::owed`], which carries the times along.
+//! shares. Whose reply is whose is known by [`super::pending`], which carries the times along.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::owed::OwedReplies;
+use super::pending_replies::PendingReplies;
 use super::sharded::Sharded;
 use super::spans::{Opened, Tracer};
 use crate::command::{CommandName, command_names};
@@ -138,33 +138,33 @@ impl Meter {
     }
 
     /// The requests read at `came` have been sent on.
-    pub(super) fn forwarded(&self, owed: &mut OwedReplies, came: Moment) {
+    pub(super) fn forwarded(&self, pending: &mut PendingReplies, came: Moment) {
         if let Some(meters) = &self.0 {
             let now = meters.now();
-            owed.sent(now, now.since(came), 0);
+            pending.sent(now, now.since(came), 0);
         }
     }
 
     /// The replies that began in what was read at `came` have been sent on.
-    pub(super) fn answered(&self, owed: &mut OwedReplies, came: Moment) {
+    pub(super) fn answered(&self, pending: &mut PendingReplies, came: Moment) {
         let Some(meters) = &self.0 else { return };
-        let now = if owed.has_answered() { meters.now() } else { Moment::default() };
-        for (timing, span) in owed.take_answered() {
+        let now = if pending.has_answered() { meters.now() } else { Moment::default() };
+        for (timing, span) in pending.take_answered() {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meters.note(timing.command, own, Some(upstream));
             meters.finish(span, timing.command, own, upstream);
         }
     }
 
-    /// A message was judged from `began` on, of which docward `waited` so many nanoseconds for a server. Unless its
-    /// reply is still owed, that is all.
-    pub(super) fn judged(&self, owed: &mut OwedReplies, began: Moment, waited: u64) {
+    /// A message was evaluated from `began` on, of which docward `waited` so many nanoseconds for a server. Unless its
+    /// reply is still pending, that is all.
+    pub(super) fn evaluated(&self, pending: &mut PendingReplies, began: Moment, waited: u64) {
         let Some(meters) = &self.0 else { return };
         let now = meters.now();
         let own = now.since(began).saturating_sub(waited);
-        if !owed.sent(now, own, waited) {
-            meters.note(owed.command, own, (waited > 0).then_some(waited));
-            meters.finish(owed.span.take(), owed.command, own, waited);
+        if !pending.sent(now, own, waited) {
+            meters.note(pending.command, own, (waited > 0).then_some(waited));
+            meters.finish(pending.span.take(), pending.command, own, waited);
         }
     }
 
@@ -173,9 +173,9 @@ impl Meter {
         self.tracer()?.open_forwarded(head)
     }
 
-    /// The span of a message that is judged, if it is to have one.
-    pub(super) fn open_judged(&self, frame: &[u8]) -> Option<Box<Opened>> {
-        self.tracer()?.open_judged(frame)
+    /// The span of a message that is evaluated, if it is to have one.
+    pub(super) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
+        self.tracer()?.open_evaluated(frame)
     }
 
     fn tracer(&self) -> Option<&Tracer> {

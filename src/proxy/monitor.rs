@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::hello::Hello;
-use super::membership::Sighting;
+use super::membership::HelloResult;
 use super::upstream::{Address, Upstream};
 
-/// How long a server may keep an answer without news; so old its last write may be when it is judged.
+/// How long a server may keep an answer without news; so old its last write may be when it is evaluated.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Pause before a server that did not answer is asked again, unless somebody cannot wait.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -25,16 +25,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Monitors {
     upstream: Arc<Upstream>,
-    sightings: mpsc::Sender<Sighting>,
+    sightings: mpsc::Sender<HelloResult>,
     running: HashMap<Address, JoinHandle<()>>,
-    hurry: Arc<Notify>,
+    recheck: Arc<Notify>,
 }
 
 impl Monitors {
-    /// `hurry` wakes those who pause.
-    pub(super) fn new(upstream: Arc<Upstream>, hurry: Arc<Notify>) -> (Self, mpsc::Receiver<Sighting>) {
+    /// `recheck` wakes those who pause.
+    pub(super) fn new(upstream: Arc<Upstream>, recheck: Arc<Notify>) -> (Self, mpsc::Receiver<HelloResult>) {
         let (sightings, seen) = mpsc::channel(16);
-        (Self { upstream, sightings, running: HashMap::new(), hurry }, seen)
+        (Self { upstream, sightings, running: HashMap::new(), recheck }, seen)
     }
 
     /// Asks these and nobody else.
@@ -52,7 +52,7 @@ impl Monitors {
                     self.upstream.clone(),
                     address.clone(),
                     self.sightings.clone(),
-                    self.hurry.clone(),
+                    self.recheck.clone(),
                 ));
                 self.running.insert(address.clone(), task);
             }
@@ -67,23 +67,23 @@ impl Drop for Monitors {
 }
 
 /// Asks a server once, over a connection of its own.
-pub(super) async fn ask_once(upstream: &Upstream, address: &Address) -> Sighting {
+pub(super) async fn ask_once(upstream: &Upstream, address: &Address) -> HelloResult {
     match upstream.hello(address).await {
-        Ok(hello) => sighting(address, hello),
+        Ok(hello) => hello_result(address, hello),
         Err(error) => silence(address, &error),
     }
 }
 
-fn sighting(address: &Address, hello: Hello) -> Sighting {
-    Sighting { address: address.clone(), hello: Some(hello), failure: String::new(), at: Instant::now() }
+fn hello_result(address: &Address, hello: Hello) -> HelloResult {
+    HelloResult { address: address.clone(), hello: Some(hello), failure: String::new(), at: Instant::now() }
 }
 
-fn silence(address: &Address, error: &std::io::Error) -> Sighting {
-    Sighting { address: address.clone(), hello: None, failure: error.to_string(), at: Instant::now() }
+fn silence(address: &Address, error: &std::io::Error) -> HelloResult {
+    HelloResult { address: address.clone(), hello: None, failure: error.to_string(), at: Instant::now() }
 }
 
 /// Ends when nobody wants to know any more.
-async fn watch(upstream: Arc<Upstream>, address: Address, sightings: mpsc::Sender<Sighting>, hurry: Arc<Notify>) {
+async fn watch(upstream: Arc<Upstream>, address: Address, sightings: mpsc::Sender<HelloResult>, recheck: Arc<Notify>) {
     loop {
         // It only ends well when nobody wants to know any more.
         let Err(error) = follow(&upstream, &address, &sightings).await else { return };
@@ -92,12 +92,12 @@ async fn watch(upstream: Arc<Upstream>, address: Address, sightings: mpsc::Sende
         }
         // Whoever could not connect just now tells so; a storm of them must not become one of ours.
         sleep(ASK_AGAIN / 5).await;
-        let _ = timeout(ASK_AGAIN, hurry.notified()).await;
+        let _ = timeout(ASK_AGAIN, recheck.notified()).await;
     }
 }
 
 /// Asks over one connection until it breaks.
-async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender<Sighting>) -> std::io::Result<()> {
+async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender<HelloResult>) -> std::io::Result<()> {
     let mut stream = upstream.connect(address).await?;
     let mut last: Option<Hello> = None;
     loop {
@@ -110,7 +110,7 @@ async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender
             upstream.learn_login_demand(address).await;
         }
         last = Some(hello.clone());
-        if sightings.send(sighting(address, hello)).await.is_err() {
+        if sightings.send(hello_result(address, hello)).await.is_err() {
             return Ok(());
         }
     }

@@ -8,35 +8,35 @@ use arc_swap::ArcSwap;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
-use super::board::{Board, MemberStatus, Phase};
-use super::census::{Census, ConnectionCounts};
+use super::connection_counts::{ConnectionCounters, ConnectionCounts};
 use super::decisions::Decision;
+use super::interceptor::Interceptor;
 use super::limits::Limits;
 use super::memory::{Memory, MemoryUse};
 use super::meter::{Measures, Meter};
-use super::observations::{LiveRule, Observations};
-use super::policy::Policy;
+use super::rule_outcomes::{LiveRule, RuleOutcomes};
+use super::status::{MemberStatus, Phase, StatusBoard};
 use crate::service::{Leases, Service};
 
 /// Sees what goes on in a [`Proxy`](super::Proxy), as long as it likes.
 pub struct Observer<P> {
-    pub(super) observations: Arc<Observations>,
+    pub(super) outcomes: Arc<RuleOutcomes>,
     pub(super) rules: Arc<ArcSwap<P>>,
-    pub(super) board: Arc<Board>,
+    pub(super) board: Arc<StatusBoard>,
     pub(super) limits: Arc<Limits>,
-    pub(super) census: Arc<Census>,
+    pub(super) connection_counters: Arc<ConnectionCounters>,
     pub(super) meter: Arc<Meter>,
     pub(super) memory: Arc<Memory>,
     pub(super) service: Arc<dyn Service>,
     pub(super) query_address: Option<SocketAddr>,
 }
 
-impl<P: Policy> Observer<P> {
+impl<P: Interceptor> Observer<P> {
     /// The rules in force, and every rule with what it has said since it was first loaded; reloads do not end a count.
     #[must_use]
     pub fn report(&self) -> (Arc<P>, Vec<LiveRule>) {
         let rules = self.rules();
-        let report = self.observations.report(&*rules);
+        let report = self.outcomes.report(&*rules);
         (rules, report)
     }
 
@@ -54,7 +54,7 @@ impl<P: Policy> Observer<P> {
     /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some, and is told.
     #[must_use]
     pub fn decisions(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
-        self.observations.follow()
+        self.outcomes.follow()
     }
 
     /// The members, as far as they are known.
@@ -83,7 +83,7 @@ impl<P: Policy> Observer<P> {
     /// Clients' connections since the start.
     #[must_use]
     pub fn connection_counts(&self) -> ConnectionCounts {
-        self.census.counts()
+        self.connection_counters.counts()
     }
 
     /// What passed since the start; `None` when nothing is measured.

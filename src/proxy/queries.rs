@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::door::{Closing, Way};
+use super::listener::{Closing, Way};
 use super::upstream::Address;
 
 /// The servers that may answer queries.

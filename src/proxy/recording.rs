@@ -1,4 +1,4 @@
-//! Recording instead of judging: a [`Policy`] that forwards everything as `serve` does without rules, and hands a
+//! Recording instead of evaluation: a [`Interceptor`] that forwards everything as `serve` does without rules, and hands a
 //! copy of each command that can reach documents to a [`Sink`]. What the file looks like is in
 //! [`crate::audit::capture`]; who writes it is the command line's.
 //!
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::policy::{Policy, Steps};
+use super::interceptor::{Interceptor, Steps};
 use crate::audit::capture::{Sender as From, outline, record};
 use crate::command::Class;
 use crate::engine::{
-    self, Admission, Entrance, Input, Now, Observation, Plan, Session, Step, Triage, class_of_head, command_of_frame,
-    read_users, users_question,
+    self, Admission, Input, ListenerKind, Now, Plan, RuleOutcome, Session, Step, Triage, class_of_head,
+    command_of_frame, read_users, users_question,
 };
 use crate::patterns::RuleSet;
 use crate::wire::Header;
 
-/// Bytes of records that wait to be written. Behind a disk that is slower for long records are dropped, not
+/// Bytes of records that wait to be written. Backend a disk that is slower for long records are dropped, not
 /// clients.
 const MAX_WAITING: usize = 64 << 20;
 /// What a waiting record takes beside its bytes.
@@ -99,20 +99,20 @@ impl Recorder {
     }
 }
 
-impl Policy for Recorder {
+impl Interceptor for Recorder {
     type Plan<'p> = Recording<'p>;
 
-    fn triage(&self, head: &[u8], entrance: &Entrance) -> Triage {
-        match self.rules.triage(head, entrance) {
+    fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage {
+        match self.rules.triage(head, listener_kind) {
             Triage::Forward { .. } if class_of_head(head).is_some_and(|class| Class::REACHING.contains(&class)) => {
-                Triage::Judge
+                Triage::Evaluate
             }
             other => other,
         }
     }
 
-    fn admit(&self, frame: &[u8], entrance: &Entrance) -> Admission {
-        self.rules.admit(frame, entrance)
+    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission {
+        self.rules.admit(frame, listener_kind)
     }
 
     fn max_staleness(&self) -> Option<Duration> {
@@ -159,8 +159,8 @@ impl Steps for Recording<'_> {
         Step::ForwardOriginal { expects_reply }
     }
 
-    fn take_observations(&mut self) -> Vec<Observation> {
-        self.plan.take_observations()
+    fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
+        self.plan.take_outcomes()
     }
 
     fn must_finish(&self) -> bool {

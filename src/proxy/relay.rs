@@ -1,13 +1,13 @@
 //! One client connection with its one upstream connection: a poll state machine that moves bytes both ways.
 //!
 //! A message no rule concerns costs one read and one write. Frames stream through as they come; only what
-//! must be judged, rewritten or converted is collected. Both directions run in one task and never wait for one another;
+//! must be evaluated, rewritten or converted is collected. Both directions run in one task and never wait for one another;
 //! a direction is not read while its output waits, so memory stays bounded. It must not know what a rule is.
-//! Frames are told apart in [`super::sorting`], judged messages are carried out in [`super::judge`], a session's
+//! Frames are told apart in [`super::sorting`], evaluated messages are carried out in [`super::evaluate`], a session's
 //! life is in [`super::session`].
 
-mod retirement;
-mod standing;
+mod draining;
+mod quiescent;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,34 +17,34 @@ use std::task::{Context, Poll};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::retirement::Retirement;
-pub(super) use self::standing::Standing;
-use super::door::Door;
+use self::draining::DrainState;
+pub(super) use self::quiescent::QuiescentState;
 use super::end::{ClientFault, End, UpstreamFault};
-use super::limits::{Activity, Newcomer};
-use super::memory::{Kept, Stalled, share_of};
+use super::framing::{Reply, Request, Requests, may_be_packed, sort_reply};
+use super::interceptor::Interceptor;
+use super::limits::{Activity, Unauthenticated};
+use super::listener::ListenerContext;
+use super::memory::{Reservation, Stalled, share_of};
 use super::meter::Side;
-use super::outbox::{Outbox, READ_LENGTH, poll_read, with_read_buffer};
-use super::owed::{OwedReplies, Treatment, more_to_come};
-use super::policy::Policy;
-use super::sorting::{Reply, Request, Requests, may_be_packed, sort_reply};
+use super::pending_replies::{PendingReplies, ReplyAction, more_to_come};
+use super::write_buffer::{READ_LENGTH, WriteBuffer, poll_read, with_read_buffer};
+use crate::engine::handshake::draining::streams;
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::handshake::retirement::streams;
 use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
 use crate::engine::{Session, has_logged_in};
 use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
 use crate::wire::splitter::{Part, Splitter};
 use crate::wire::{Header, OpCode, WireError};
 
-/// Replies owed at which the client is not read on: an upstream that takes requests without answering must
+/// Replies pending at which the client is not read on: an upstream that takes requests without answering must
 /// not make us remember them without end. Drivers have one request at a time under way.
 const MAX_OWED: usize = 1024;
 
 /// What the relay cannot do while it is polled.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// This message is to be judged; nothing is owed and nothing waits for the client.
-    Judge(Vec<u8>),
+    /// This message is to be evaluated; nothing is pending and nothing waits for the client.
+    Evaluate(Vec<u8>),
     End(End),
     /// The client's first message has come, and its login where there has to be one.
     Arrived,
@@ -64,7 +64,7 @@ enum Progress {
 
 /// What the client's hellos tell of its connection.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct Greeting {
+struct HandshakeState {
     /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
     watched: bool,
     /// Its last hello may be answered more than once.
@@ -81,38 +81,38 @@ struct Greeting {
 pub(super) struct Relay<C, U, P> {
     pub(super) client: C,
     pub(super) upstream: U,
-    pub(super) door: Arc<Door<P>>,
+    pub(super) listener_context: Arc<ListenerContext<P>>,
     /// The address the client connected to.
     local: IpAddr,
     /// Close as soon as this harms nobody.
     pub(super) draining: bool,
     /// Stop between two messages: another process goes on.
     pub(super) passing: bool,
-    retirement: Retirement,
+    drain_state: DrainState,
     pub(super) activity: Activity,
     /// Whether [`Event::Arrived`] has been told.
     arrival_told: bool,
-    greeting: Greeting,
+    handshake: HandshakeState,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
     replies: Splitter<Reply>,
-    pub(super) to_upstream: Outbox,
-    pub(super) to_client: Outbox,
-    pub(super) owed: OwedReplies,
-    /// Nanoseconds that the message that is judged has waited for servers.
+    pub(super) to_upstream: WriteBuffer,
+    pub(super) to_client: WriteBuffer,
+    pub(super) pending: PendingReplies,
+    /// Nanoseconds that the message that is evaluated has waited for servers.
     pub(super) waited: u64,
-    /// Waits until nothing is owed; the client's later messages wait in `unread`.
-    judged: Option<Vec<u8>>,
+    /// Waits until nothing is pending; the client's later messages wait in `unread`.
+    evaluated: Option<Vec<u8>>,
     /// `None` while there is nothing.
-    unread: Option<Box<Unread>>,
+    unread: Option<Box<ReadBuffer>>,
     /// What it has of the memory for large messages.
-    pub(super) kept: Option<Box<Kept>>,
+    pub(super) kept: Option<Box<Reservation>>,
 }
 
 /// What was read from the client and not looked at yet.
 #[derive(Debug)]
-struct Unread {
+struct ReadBuffer {
     bytes: Vec<u8>,
     /// What has been looked at after all. `0 .. bytes.len()`.
     at: usize,
@@ -122,29 +122,35 @@ impl<C, U, P> Relay<C, U, P>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
-    P: Policy,
+    P: Interceptor,
 {
-    pub(super) fn new(client: C, upstream: U, door: Arc<Door<P>>, local: IpAddr, session: Session) -> Self {
+    pub(super) fn new(
+        client: C,
+        upstream: U,
+        listener_context: Arc<ListenerContext<P>>,
+        local: IpAddr,
+        session: Session,
+    ) -> Self {
         Self {
             client,
             upstream,
             local,
             draining: false,
             passing: false,
-            retirement: Retirement::default(),
+            drain_state: DrainState::default(),
             activity: Activity::default(),
             arrival_told: false,
-            greeting: Greeting::default(),
+            handshake: HandshakeState::default(),
             session,
-            negotiation: Negotiation::new(door.compressors.clone()),
-            door,
+            negotiation: Negotiation::new(listener_context.compressors.clone()),
+            listener_context,
             requests: Splitter::default(),
             replies: Splitter::default(),
-            to_upstream: Outbox::default(),
-            to_client: Outbox::default(),
-            owed: OwedReplies::default(),
+            to_upstream: WriteBuffer::default(),
+            to_client: WriteBuffer::default(),
+            pending: PendingReplies::default(),
             waited: 0,
-            judged: None,
+            evaluated: None,
             unread: None,
             kept: None,
         }
@@ -161,11 +167,11 @@ where
             if !idle {
                 self.activity.moves = self.activity.moves.wrapping_add(1);
             }
-            self.note_bustle(!idle);
+            self.note_activity_of(!idle);
             if self.is_settled()
-                && let Some(frame) = self.judged.take()
+                && let Some(frame) = self.evaluated.take()
             {
-                return Poll::Ready(Event::Judge(frame));
+                return Poll::Ready(Event::Evaluate(frame));
             }
             // Its client may be quiet for long.
             if idle && self.kept.is_some() && self.stands() {
@@ -176,7 +182,7 @@ where
             }
             // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
             // the news that it is to look again.
-            if idle && self.draining && self.greeting.watched && self.is_idle() {
+            if idle && self.draining && self.handshake.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
             if idle && !self.arrival_told && self.activity.heard && !self.session.must_log_in {
@@ -201,7 +207,7 @@ where
         Ok(())
     }
 
-    /// Moves the replies still owed to a client that has said its last word.
+    /// Moves the replies still pending to a client that has said its last word.
     pub(super) fn poll_last_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
             let progress = self.step_replies(cx)?;
@@ -215,38 +221,38 @@ where
     }
 
     /// What a client has done that still has to log in; `None`: nobody waits for a login.
-    pub(super) fn newcomer(&self) -> Option<Newcomer> {
-        self.session.must_log_in.then(|| Newcomer {
-            conversed: self.greeting.conversed,
+    pub(super) fn unauthenticated_slot(&self) -> Option<Unauthenticated> {
+        self.session.must_log_in.then(|| Unauthenticated {
+            conversed: self.handshake.conversed,
             within_message: !self.requests.between_frames(),
-            hellos: self.greeting.hellos,
+            hellos: self.handshake.hellos,
         })
     }
 
     /// Whether the client waits for something.
     pub(super) fn is_busy(&self) -> bool {
-        !self.is_settled() || self.judged.is_some()
+        !self.is_settled() || self.evaluated.is_some()
     }
 
-    /// Every reply owed has gone to the client.
+    /// Every reply pending has gone to the client.
     fn is_settled(&self) -> bool {
-        self.owed.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
+        self.pending.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
     }
 
     /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
     /// never ends by itself.
     pub(super) fn is_idle(&self) -> bool {
-        (self.owed.is_empty() || self.greeting.watched && self.owed.only_hellos()) && self.stands()
+        (self.pending.is_empty() || self.handshake.watched && self.pending.only_hellos()) && self.stands()
     }
 
     fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        if self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamBroke)?.is_pending() {
+        if self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamError)?.is_pending() {
             return Ok(Progress::Idle);
         }
-        if self.judged.is_some() {
+        if self.evaluated.is_some() {
             return self.read_ahead(cx);
         }
-        if self.owed.len() >= MAX_OWED {
+        if self.pending.len() >= MAX_OWED {
             return Ok(Progress::Waits);
         }
         if (self.kept.is_some() || !self.requests.held().is_empty())
@@ -261,23 +267,23 @@ where
             let Poll::Ready(read) = poll_read(cx, &mut self.client, buffer) else {
                 return Ok(Progress::Idle);
             };
-            let read = match read.map_err(End::ClientBroke)? {
+            let read = match read.map_err(End::ClientError)? {
                 [] => return Err(End::ClientClosed),
                 read => read,
             };
-            let came = self.door.meter.read(Side::Client, read.len());
+            let came = self.listener_context.meter.read(Side::Client, read.len());
             let used = self.forward_requests(cx, read)?;
-            self.door.meter.forwarded(&mut self.owed, came);
+            self.listener_context.meter.forwarded(&mut self.pending, came);
             self.activity.heard |= self.requests.between_frames();
             self.keep_unread(read.get(used..).unwrap_or_default());
             Ok(Progress::Moved)
         })
     }
 
-    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<Unread>) -> Result<Progress, End> {
-        let came = self.door.meter.now();
+    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<ReadBuffer>) -> Result<Progress, End> {
+        let came = self.listener_context.meter.now();
         unread.at += self.forward_requests(cx, unread.bytes.get(unread.at..).unwrap_or_default())?;
-        self.door.meter.forwarded(&mut self.owed, came);
+        self.listener_context.meter.forwarded(&mut self.pending, came);
         if unread.at < unread.bytes.len() {
             self.unread = Some(unread);
         }
@@ -291,7 +297,7 @@ where
                 unread.bytes.drain(..std::mem::take(&mut unread.at));
                 unread.bytes.extend_from_slice(bytes);
             }
-            none => *none = Some(Box::new(Unread { bytes: bytes.to_vec(), at: 0 })),
+            none => *none = Some(Box::new(ReadBuffer { bytes: bytes.to_vec(), at: 0 })),
         }
     }
 
@@ -312,7 +318,7 @@ where
         let kept = match &mut self.kept {
             Some(kept) => kept,
             none => match share_of(held) {
-                Some(bytes) => none.insert(Kept::for_message(&self.door.memory, bytes)),
+                Some(bytes) => none.insert(Reservation::for_message(&self.listener_context.memory, bytes)),
                 None => return Ok(None),
             },
         };
@@ -335,10 +341,10 @@ where
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
             Poll::Pending => Ok(Progress::Idle),
-            Poll::Ready(Err(error)) => Err(End::ClientBroke(error)),
+            Poll::Ready(Err(error)) => Err(End::ClientError(error)),
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
-                self.door.meter.read(Side::Client, read.len());
+                self.listener_context.meter.read(Side::Client, read.len());
                 self.keep_unread(read);
                 Ok(Progress::Moved)
             }
@@ -351,9 +357,9 @@ where
         Ok(())
     }
 
-    /// Sends on what goes through; gives how much of `bytes` was used. Stops behind a message to be judged.
+    /// Sends on what goes through; gives how much of `bytes` was used. Stops behind a message to be evaluated.
     fn forward_requests(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<usize, End> {
-        let rules = self.door.rules.load();
+        let rules = self.listener_context.rules.load();
         let mut rest = bytes;
         // `bytes[run..before]` goes through and has not been sent.
         let mut run = 0;
@@ -362,13 +368,13 @@ where
             let mut sorter = Requests {
                 rules: &**rules,
                 session: &mut self.session,
-                owed: &mut self.owed,
+                pending: &mut self.pending,
                 negotiation: &self.negotiation,
-                transactions: &self.door.transactions,
-                meter: &self.door.meter,
+                transactions: &self.listener_context.transactions,
+                meter: &self.listener_context.meter,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
-            self.greeting.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
+            self.handshake.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -380,11 +386,11 @@ where
                     let sent = match request {
                         Request::Hello => self.forward_hello(cx, &frame)?,
                         Request::Convert => self.forward_converted(cx, &frame)?,
-                        Request::Judge => false,
+                        Request::Evaluate => false,
                     };
-                    // What cannot be taken out of its envelope is refused where messages are judged.
+                    // What cannot be taken out of its envelope is refused where messages are evaluated.
                     if !sent {
-                        self.judged = Some(frame);
+                        self.evaluated = Some(frame);
                         return Ok(run);
                     }
                 }
@@ -398,13 +404,13 @@ where
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
         // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
-        self.greeting.watched = awaits_news(&frame) || self.greeting.greeted && !self.greeting.conversed;
-        self.greeting.streams = streams(&frame);
-        self.greeting.greeted = true;
-        self.greeting.hellos = self.greeting.hellos.wrapping_add(1);
+        self.handshake.watched = awaits_news(&frame) || self.handshake.greeted && !self.handshake.conversed;
+        self.handshake.streams = streams(&frame);
+        self.handshake.greeted = true;
+        self.handshake.hellos = self.handshake.hellos.wrapping_add(1);
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
-            self.owed.push(header.request_id, Treatment::Hello(came));
+            self.pending.push(header.request_id, ReplyAction::Hello(came));
         }
         self.send_upstream(cx, rewritten.as_deref().unwrap_or(&frame))?;
         Ok(true)
@@ -417,7 +423,7 @@ where
         let method = self.method_for_upstream(&header, &frame, came);
         let packed = method.and_then(|method| compress(&frame, method));
         if !more_to_come(&header, &frame) {
-            self.owe_reply(&header, came, method.filter(|_| packed.is_some()));
+            self.expect_reply(&header, came, method.filter(|_| packed.is_some()));
         }
         self.send_upstream(cx, packed.as_deref().unwrap_or(&frame))?;
         Ok(true)
@@ -433,29 +439,29 @@ where
         self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_packed(header, frame))
     }
 
-    /// A reply is owed from now on, to a message that came compressed by `came` and goes upstream by `goes`.
-    pub(super) fn owe_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
+    /// A reply is pending from now on, to a message that came compressed by `came` and goes upstream by `goes`.
+    pub(super) fn expect_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
         let same = goes.map(|method| method.compressor) == came;
-        let treatment = if same { Treatment::Forward } else { Treatment::Convert(came) };
-        self.owed.push(header.request_id, treatment);
+        let treatment = if same { ReplyAction::Forward } else { ReplyAction::Convert(came) };
+        self.pending.push(header.request_id, treatment);
     }
 
     fn send_upstream(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
-        self.to_upstream.send(cx, &mut self.upstream, bytes).map_err(End::UpstreamBroke)
+        self.to_upstream.send(cx, &mut self.upstream, bytes).map_err(End::UpstreamError)
     }
 
     fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
-        if self.to_client.poll_flush(cx, &mut self.client).map_err(End::ClientBroke)?.is_pending() {
+        if self.to_client.poll_flush(cx, &mut self.client).map_err(End::ClientError)?.is_pending() {
             return Ok(Progress::Idle);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.upstream, buffer) {
             Poll::Pending => Ok(Progress::Idle),
-            Poll::Ready(Err(error)) => Err(End::UpstreamBroke(error)),
+            Poll::Ready(Err(error)) => Err(End::UpstreamError(error)),
             Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
             Poll::Ready(Ok(read)) => {
-                let came = self.door.meter.read(Side::Upstream, read.len());
+                let came = self.listener_context.meter.read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
-                self.door.meter.answered(&mut self.owed, came);
+                self.listener_context.meter.answered(&mut self.pending, came);
                 Ok(Progress::Moved)
             }
         })
@@ -466,7 +472,7 @@ where
         let mut run = 0;
         loop {
             let before = bytes.len() - rest.len();
-            let part = self.replies.next(&mut rest, |header, head| sort_reply(&mut self.owed, header, head));
+            let part = self.replies.next(&mut rest, |header, head| sort_reply(&mut self.pending, header, head));
             if let Ok(Part::Stream) = part {
                 continue;
             }
@@ -474,12 +480,13 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 Part::Release(held) => self.send_client(cx, &held)?,
-                Part::Whole(Reply::Hello(_), _) if self.retirement.silent => {}
+                Part::Whole(Reply::Hello(_), _) if self.drain_state.silent => {}
                 Part::Whole(Reply::Hello(goes), frame) => {
                     note_reply(&frame, &mut self.session);
                     self.note_login(&frame);
-                    let face = self.door.face(self.local);
-                    let rewritten = rewrite_reply(&frame, &face, &mut self.negotiation).map_err(UpstreamFault::from)?;
+                    let presentation = self.listener_context.presentation(self.local);
+                    let rewritten =
+                        rewrite_reply(&frame, &presentation, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
                 }
                 Part::Whole(Reply::Login, frame) => {
@@ -502,7 +509,7 @@ where
     }
 
     fn send_client(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
-        self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientBroke)
+        self.to_client.send(cx, &mut self.client, bytes).map_err(End::ClientError)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The front door of the layer: opens the listeners, pairs each client with an upstream connection, drains, and
+//! The front listener_context of the layer: opens the listeners, pairs each client with an upstream connection, drains, and
 //! hands over to the next process.
 //!
 //! Who the members are and which listeners they have is followed in [`super::deployment`].
@@ -16,24 +16,24 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::arrival::{Lobby, Reception};
-use super::board::{Board, Phase};
-use super::deployment::{Alive, Deployment, Placement};
-use super::door::{Behind, Closing, Door};
-use super::hand_over::{self, Leaving, PassedConnection, Predecessor, Successor};
+use super::activity::{self, ActivityCounters};
+use super::admission::{ConnectionSetup, Dispatcher};
+use super::deployment::{Deployment, LivenessToken, Placement};
+use super::hand_over::{self, HandOverSender, PassedConnection, Predecessor, Successor};
+use super::interceptor::Interceptor;
 use super::limits::{LimitSettings, Limits};
+use super::listener::{Backend, Closing, ListenerContext};
 use super::membership::Membership;
 use super::memory::Memory;
 use super::meter::Meter;
 use super::monitor::Monitors;
-use super::observations::Observations;
 use super::observer::Observer;
-use super::policy::Policy;
 use super::queries::Queries;
-use super::retirement::{self, Bustle};
+use super::rate_limit::RateLimit;
+use super::rule_outcomes::RuleOutcomes;
 use super::sockets::{BindError, Passed};
 use super::spans::Tracer;
-use super::throttle::Throttle;
+use super::status::{Phase, StatusBoard};
 use super::tls::ListenerTls;
 use super::topology::Topology;
 use super::transactions::Transactions;
@@ -73,9 +73,9 @@ pub struct Proxy<P> {
     deployment: Deployment<P>,
     topology: Arc<Topology>,
     transactions: Arc<Transactions>,
-    hurry: Arc<Notify>,
-    leaving: Arc<Leaving>,
-    bustle: Arc<Bustle>,
+    recheck: Arc<Notify>,
+    leaving: Arc<HandOverSender>,
+    activity: Arc<ActivityCounters>,
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
     hand_over: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub enum StartError {
     Threads(io::Error),
 }
 
-impl<P: Policy> Proxy<P> {
+impl<P: Interceptor> Proxy<P> {
     /// Asks the upstream for its members and opens a listener for each, on a socket that was `passed` if there is
     /// one. An upstream that is down is no error.
     ///
@@ -112,44 +112,51 @@ impl<P: Policy> Proxy<P> {
             sockets.add(None, socket).map_err(StartError::Passed)?;
         }
         let queries = Arc::<Queries>::default();
-        let door = Door {
-            behind: Behind::Queries(queries.clone()),
+        let listener_context = ListenerContext {
+            behind: Backend::Queries(queries.clone()),
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
-            observations: Arc::new(Observations::new(config.log_documents)),
+            outcomes: Arc::new(RuleOutcomes::new(config.log_documents)),
             transactions: Arc::default(),
-            census: Arc::default(),
+            connection_counters: Arc::default(),
             meter: Arc::new(meter(&config)),
             memory: Memory::new(config.limits.memory),
             compressors: config.upstream.compressors.clone().map(Arc::from),
-            hurry: Arc::default(),
+            recheck: Arc::default(),
             leaving: Arc::default(),
-            bustle: Arc::default(),
+            activity: Arc::default(),
             last_answer: OnceLock::new(),
         };
-        let (topology, transactions) = (door.topology.clone(), door.transactions.clone());
-        let (hurry, leaving) = (door.hurry.clone(), door.leaving.clone());
-        let (bustle, observations) = (door.bustle.clone(), door.observations.clone());
-        let (rules, service) = (door.rules.clone(), door.service.clone());
-        let (census, meter, memory) = (door.census.clone(), door.meter.clone(), door.memory.clone());
+        let (topology, transactions) = (listener_context.topology.clone(), listener_context.transactions.clone());
+        let (recheck, leaving) = (listener_context.recheck.clone(), listener_context.leaving.clone());
+        let (activity, outcomes) = (listener_context.activity.clone(), listener_context.outcomes.clone());
+        let (rules, service) = (listener_context.rules.clone(), listener_context.service.clone());
+        let (connection_counters, meter, memory) = (
+            listener_context.connection_counters.clone(),
+            listener_context.meter.clone(),
+            listener_context.memory.clone(),
+        );
         let limits = Arc::new(Limits::new(config.limits.clone()));
-        let board = Arc::<Board>::default();
+        let board = Arc::<StatusBoard>::default();
         let upstream = Arc::new(config.upstream.clone());
-        let reception = Arc::new(Reception::new(upstream.clone(), config.tls.clone(), limits.clone()));
-        let lobby = Lobby { reception, workers: Arc::new(Workers::start().map_err(StartError::Threads)?) };
+        let connection_setup = Arc::new(ConnectionSetup::new(upstream.clone(), config.tls.clone(), limits.clone()));
+        let dispatcher =
+            Dispatcher { connection_setup, workers: Arc::new(Workers::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;
-        let deployment = Deployment::open(&config, membership, door, lobby, queries, board.clone(), sockets)?;
+        let deployment =
+            Deployment::open(&config, membership, listener_context, dispatcher, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
-        let observer = Observer { observations, rules, board, limits, census, meter, memory, service, query_address };
+        let observer =
+            Observer { outcomes, rules, board, limits, connection_counters, meter, memory, service, query_address };
         let Config { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,
             topology,
             transactions,
-            hurry,
+            recheck,
             leaving,
-            bustle,
+            activity,
             predecessor,
             drain_timeout,
             hand_over,
@@ -213,9 +220,9 @@ impl<P: Policy> Proxy<P> {
         &mut self,
         shutdown: impl Future<Output = ()>,
         inherited: &mut mpsc::Receiver<PassedConnection>,
-        alive: &Alive,
+        alive: &LivenessToken,
     ) -> Option<Successor> {
-        let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.hurry.clone());
+        let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.recheck.clone());
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
         let mut shutdown = pin!(shutdown);
         let mut offer = pin!(async move {
@@ -237,7 +244,7 @@ impl<P: Policy> Proxy<P> {
                     return Some(successor);
                 }
                 Some(connection) = inherited.recv() => self.deployment.resume(connection, alive),
-                Some(sighting) = seen.recv() => self.deployment.sighted(sighting, alive),
+                Some(hello_result) = seen.recv() => self.deployment.observed(hello_result, alive),
             }
         }
     }
@@ -272,8 +279,8 @@ impl<P: Policy> Proxy<P> {
         if timeout_at(deadline, self.transactions.ended()).await.is_err() {
             tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
         }
-        self.deployment.retire();
-        let _ = timeout_at(deadline.min(Instant::now() + retirement::PATIENCE), self.bustle.calm()).await;
+        self.deployment.drain();
+        let _ = timeout_at(deadline.min(Instant::now() + activity::TIMEOUT), self.activity.calm()).await;
         self.deployment.tell_connections(Closing::WhenIdle);
         sessions.closed().await;
     }
@@ -296,14 +303,14 @@ async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>
 }
 
 /// Accepts until `stop` turns true, then whoever waits in the queue.
-pub(super) async fn accept<P: Policy>(
+pub(super) async fn accept<P: Interceptor>(
     listener: Arc<TcpListener>,
-    door: Arc<Door<P>>,
-    lobby: Lobby,
-    alive: Alive,
+    listener_context: Arc<ListenerContext<P>>,
+    dispatcher: Dispatcher,
+    alive: LivenessToken,
     mut stop: watch::Receiver<bool>,
 ) {
-    let failed = Throttle::default();
+    let failed = RateLimit::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -311,7 +318,7 @@ pub(super) async fn accept<P: Policy>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, peer)) => lobby.admit(client, peer, &door, &alive),
+            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &alive),
             Err(error) => {
                 if let Some(left_out) = failed.line() {
                     tracing::warn!(left_out, "cannot accept a connection, clients wait: {error}");
@@ -321,6 +328,6 @@ pub(super) async fn accept<P: Policy>(
         }
     }
     while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
-        lobby.admit(client, peer, &door, &alive);
+        dispatcher.admit(client, peer, &listener_context, &alive);
     }
 }

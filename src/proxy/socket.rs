@@ -59,7 +59,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, buffer)) {
-                // Many drivers close without TLS's goodbye. Messages carry their length, so nothing can be cut
+                // Many drivers close without TLS's final_flush. Messages carry their length, so nothing can be cut
                 // off unnoticed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 other => Poll::Ready(other),

@@ -1,6 +1,6 @@
 //! Messages as spans of traces, for OpenTelemetry.
 //!
-//! A message gets a span when its `comment` carries a trace that its sender records. A judged message without any trace
+//! A message gets a span when its `comment` carries a trace that its sender records. A evaluated message without any trace
 //! begins one. Whoever exports them may fall behind: then spans are dropped and counted, and no message waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::engine::{Observation, Said, TraceContext};
+use crate::engine::{OutcomeKind, RuleOutcome, TraceContext};
 
 /// Spans that wait to be exported.
 const WAITING: usize = 4096;
@@ -26,7 +26,7 @@ pub struct Span {
     /// What it waited for servers.
     pub upstream: Duration,
     /// Whether rules were asked at all.
-    pub judged: bool,
+    pub evaluated: bool,
     pub decisions: Vec<SpanDecision>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Opened {
     trace: [u8; 16],
     parent: Option<[u8; 8]>,
     start: SystemTime,
-    judged: bool,
+    evaluated: bool,
     decisions: Vec<SpanDecision>,
 }
 
@@ -77,17 +77,17 @@ impl Tracer {
         TraceContext::of_head(head).filter(|context| context.sampled).map(|context| Opened::new(Some(context), false))
     }
 
-    /// For a message that is judged.
-    pub(super) fn open_judged(&self, frame: &[u8]) -> Option<Box<Opened>> {
+    /// For a message that is evaluated.
+    pub(super) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
         let context = TraceContext::of_head(frame);
         context.is_none_or(|context| context.sampled).then(|| Opened::new(context, true))
     }
 
     /// It took so many nanoseconds.
     pub(super) fn finish(&self, opened: Opened, command: &'static str, own: u64, upstream: u64) {
-        let Opened { trace, parent, start, judged, decisions } = opened;
+        let Opened { trace, parent, start, evaluated, decisions } = opened;
         let (own, upstream) = (Duration::from_nanos(own), Duration::from_nanos(upstream));
-        let span = Span { trace, id: new_span(), parent, start, command, own, upstream, judged, decisions };
+        let span = Span { trace, id: new_span(), parent, start, command, own, upstream, evaluated, decisions };
         if self.finished.try_send(span).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -95,19 +95,19 @@ impl Tracer {
 }
 
 impl Opened {
-    fn new(context: Option<TraceContext>, judged: bool) -> Box<Self> {
+    fn new(context: Option<TraceContext>, evaluated: bool) -> Box<Self> {
         let trace = context.map_or_else(|| bson::Uuid::new().bytes(), |context| context.trace);
         let parent = context.map(|context| context.parent);
-        Box::new(Self { trace, parent, start: SystemTime::now(), judged, decisions: Vec::new() })
+        Box::new(Self { trace, parent, start: SystemTime::now(), evaluated, decisions: Vec::new() })
     }
 
-    pub(super) fn note(&mut self, observations: &[Observation]) {
-        self.decisions.extend(observations.iter().map(|observation| SpanDecision {
-            rule: observation.rule_name.clone(),
-            verdict: observation.said.as_str(),
-            namespace: observation.namespace.clone(),
-            reason: observation.reason.clone(),
-            rejects: matches!(observation.said, Said::Reject | Said::Conflict),
+    pub(super) fn note(&mut self, outcomes: &[RuleOutcome]) {
+        self.decisions.extend(outcomes.iter().map(|outcome| SpanDecision {
+            rule: outcome.rule_name.clone(),
+            verdict: outcome.said.as_str(),
+            namespace: outcome.namespace.clone(),
+            reason: outcome.reason.clone(),
+            rejects: matches!(outcome.said, OutcomeKind::Reject | OutcomeKind::Conflict),
         }));
     }
 }

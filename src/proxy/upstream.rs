@@ -22,7 +22,7 @@ use crate::engine::{login_question, means_login_demanded};
 use crate::service::connection::{self, ConnectionError, ConnectionString};
 use crate::wire::compressed::{Compressor, Method};
 
-/// How long connecting may take: longer than a lost SYN's second try, shorter than any driver's patience.
+/// How long connecting may take: longer than a lost SYN's second try, shorter than any driver's timeouts.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PORT: u16 = 27017;
 

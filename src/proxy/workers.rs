@@ -29,7 +29,7 @@ struct Worker {
 
 /// A connection's place on its thread, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat(Arc<AtomicUsize>);
+pub(super) struct WorkerSlot(Arc<AtomicUsize>);
 
 impl Workers {
     /// One thread for each core that this process may use.
@@ -42,14 +42,14 @@ impl Workers {
     }
 
     /// Gives a connection to the thread that has the fewest, and runs what `session` makes of it there.
-    pub(super) fn adopt<S>(&self, session: impl FnOnce(Seat) -> S)
+    pub(super) fn adopt<S>(&self, session: impl FnOnce(WorkerSlot) -> S)
     where
         S: Future<Output = ()> + Send + 'static,
     {
         let fewest = self.0.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);
-            worker.runtime.spawn(session(Seat(worker.connections.clone())));
+            worker.runtime.spawn(session(WorkerSlot(worker.connections.clone())));
         }
     }
 }
@@ -76,7 +76,7 @@ fn run(begun: &mpsc::SyncSender<io::Result<Handle>>, held: oneshot::Receiver<()>
     }
 }
 
-impl Drop for Seat {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     /// A loaded machine gets there too.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn connections_are_spread_evenly_and_stay_where_they_are() {
@@ -113,7 +113,7 @@ mod tests {
         }
         let mut homes = HashMap::new();
         for _ in 0..9 {
-            let (number, thread) = timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+            let (number, thread) = timeout(TIMEOUT, told.recv()).await.unwrap().unwrap();
             homes.insert(number, thread);
         }
         let mut counts: HashMap<_, usize> = HashMap::new();
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(counts.into_values().collect::<Vec<_>>(), [3, 3, 3]);
         end.send_replace(());
         for _ in 0..9 {
-            let (number, thread) = timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+            let (number, thread) = timeout(TIMEOUT, told.recv()).await.unwrap().unwrap();
             assert_eq!(homes[&number], thread);
         }
         drop(end);
@@ -130,7 +130,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, emptied).await.unwrap();
+        timeout(TIMEOUT, emptied).await.unwrap();
     }
 
     #[tokio::test]
@@ -142,6 +142,6 @@ mod tests {
             drop(held);
         });
         drop(workers);
-        assert!(timeout(PATIENCE, ended).await.unwrap().is_err());
+        assert!(timeout(TIMEOUT, ended).await.unwrap().is_err());
     }
 }

@@ -87,9 +87,9 @@ codes! {
     InvalidCommand = "R0026",
     /// A rule, or a part of it, that can never act.
     NeverActs = "R0027",
-    /// A rule that another, which judges before it, leaves nothing to do.
+    /// A rule that another, which evaluates before it, leaves nothing to do.
     Silenced = "R0028",
-    /// A rule that speaks instead of a broader one, and guards less than that would.
+    /// A rule that applies instead of a broader one, and guards less than that would.
     Weaker = "R0029",
     /// A namespace that no collection of the deployment has.
     NoCollection = "R0030",

@@ -3,7 +3,7 @@
 //!
 //! Rules are compared only within groups that could collide, so that ten thousand rules for ten
 //! thousand namespaces load in no time. Disabled rules take part in nothing but must have their
-//! own names; a shadow rule beside an enforced one is a trial and no contradiction.
+//! own names; a shadow rule beside an enforced one is a rule_test and no contradiction.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -55,7 +55,7 @@ impl Budget {
 /// Reports what rules have against each other.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
-    check_speakers(&active, budget, found);
+    check_applicable(&active, budget, found);
     check_claims(&active, budget, found);
     found.extend(P::contradictions(&active));
 }
@@ -81,25 +81,26 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 }
 
 /// One namespace of one rule, in a group of those that could collide.
-struct Entrant<'r, P> {
+struct RuleNamespace<'r, P> {
     rule: &'r Rule<P>,
     namespace: &'r Located<NamespacePattern>,
     /// What it claims there, in a group of claims.
     claim: Option<&'r Claim>,
 }
 
-fn check_speakers<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
+fn check_applicable<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    let mut groups: HashMap<_, Vec<RuleNamespace<'_, P>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
             // Patterns are only equally specific when their ranks have the same prefix, and only
             // share a namespace when what is literal in both is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
-            groups.entry(key).or_default().push(Entrant { rule, namespace, claim: None });
+            groups.entry(key).or_default().push(RuleNamespace { rule, namespace, claim: None });
         }
     }
-    let equal = |a: &Entrant<'_, P>, b: &Entrant<'_, P>| a.namespace.compare_specificity(b.namespace).is_none();
+    let equal =
+        |a: &RuleNamespace<'_, P>, b: &RuleNamespace<'_, P>| a.namespace.compare_specificity(b.namespace).is_none();
     for group in groups.into_values() {
         for (first, second) in collisions(&group, budget, equal) {
             found.push(contradiction(first, second));
@@ -113,7 +114,7 @@ fn literal_start(namespace: &NamespacePattern) -> String {
     text.split('*').next().unwrap_or_default().to_owned()
 }
 
-fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Diagnostic {
+fn contradiction<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> Diagnostic {
     let pattern = second.rule.pattern.name();
     let (one, other) = (&first.rule.name.value, &second.rule.name.value);
     let message = if first.namespace.value == second.namespace.value {
@@ -126,20 +127,21 @@ fn contradiction<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) ->
         .note(format!("`{other}`, for `{}`", second.namespace.value))
         .label(first.namespace.span, format!("`{one}`, for `{}`", first.namespace.value))
         .help(format!(
-            "of `{pattern}` rules the most specific one speaks for a namespace, and neither is; \
+            "of `{pattern}` rules the most specific one applies for a namespace, and neither is; \
              narrow one, or set it to `mode: shadow` or `mode: disabled`"
         ))
 }
 
 fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
-    let mut groups: HashMap<_, Vec<Entrant<'_, P>>> = HashMap::new();
+    let mut groups: HashMap<_, Vec<RuleNamespace<'_, P>>> = HashMap::new();
     for (rule, claims) in &claims {
         for claim in claims {
             let root = claim.field.split('.').next().unwrap_or_default();
             let key = (claim.kind, rule.mode == Mode::Shadow, root);
-            let entrants = rule.namespaces.iter().map(|namespace| Entrant { rule, namespace, claim: Some(claim) });
-            groups.entry(key).or_default().extend(entrants);
+            let rule_namespaces =
+                rule.namespaces.iter().map(|namespace| RuleNamespace { rule, namespace, claim: Some(claim) });
+            groups.entry(key).or_default().extend(rule_namespaces);
         }
     }
     for group in groups.into_values() {
@@ -149,9 +151,9 @@ fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec
     }
 }
 
-fn claim_one_field<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> bool {
+fn claim_one_field<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
-    // Of these only one speaks for a namespace; `check_speakers` sees to that.
+    // Of these only one applies for a namespace; `check_applicable` sees to that.
     if one.exclusive() && other.exclusive() && one.name() == other.name() {
         return false;
     }
@@ -165,7 +167,7 @@ fn claim_one_field<P: Pattern>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) 
     }
 }
 
-fn field_claimed_twice<P>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Option<Diagnostic> {
+fn field_claimed_twice<P>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> Option<Diagnostic> {
     let (claim, other) = (second.claim?, first.claim?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
     let message = format!("`{one}` and `{two}` both claim the field `{}` of one namespace", claim.field.value);
@@ -180,15 +182,15 @@ fn field_claimed_twice<P>(first: &Entrant<'_, P>, second: &Entrant<'_, P>) -> Op
 }
 
 /// Pairs of different rules in `group` that share a namespace and for which `clash` holds; of each
-/// pair of rules one, and of each entrant the first.
+/// pair of rules one, and of each rule_namespace the first.
 fn collisions<'g, 'r, P>(
-    group: &'g [Entrant<'r, P>],
+    group: &'g [RuleNamespace<'r, P>],
     budget: &Budget,
-    clash: impl Fn(&Entrant<'r, P>, &Entrant<'r, P>) -> bool,
-) -> Vec<(&'g Entrant<'r, P>, &'g Entrant<'r, P>)> {
+    clash: impl Fn(&RuleNamespace<'r, P>, &RuleNamespace<'r, P>) -> bool,
+) -> Vec<(&'g RuleNamespace<'r, P>, &'g RuleNamespace<'r, P>)> {
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
-    let mut earlier = Earlier::new(budget);
+    let mut earlier = SeenNamespaces::new(budget);
     for (at, second) in group.iter().enumerate() {
         let namespace = &second.namespace.value;
         let collides = |candidate: &usize| {
@@ -206,8 +208,8 @@ fn collisions<'g, 'r, P>(
     pairs
 }
 
-/// The entrants seen so far, so that those which cannot share a namespace are never compared.
-pub(super) struct Earlier<'n> {
+/// The rule_namespaces seen so far, so that those which cannot share a namespace are never compared.
+pub(super) struct SeenNamespaces<'n> {
     budget: &'n Budget,
     by_name: HashMap<(&'n str, &'n str), Vec<usize>>,
     by_database: HashMap<&'n str, Vec<usize>>,
@@ -216,7 +218,7 @@ pub(super) struct Earlier<'n> {
     rest: Vec<usize>,
 }
 
-impl<'n> Earlier<'n> {
+impl<'n> SeenNamespaces<'n> {
     pub(super) fn new(budget: &'n Budget) -> Self {
         let (by_name, by_database, by_collection) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self { budget, by_name, by_database, by_collection, rest: Vec::new() }

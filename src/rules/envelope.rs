@@ -1,7 +1,7 @@
 //! Reads rule files: what every rule has, whatever its pattern.
 //!
 //! Each rule is read as far as it makes sense, so that one load reports all mistakes. The settings
-//! under the pattern key go to [`Pattern::read`]; tests are read in `trial.rs`; what rules say
+//! under the pattern key go to [`Pattern::read`]; tests are read in `rule_test.rs`; what rules say
 //! about each other is checked in `conflict.rs`.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use super::node::{Key, Node, Value};
 use super::reader::{MapReader, unknown_key};
 use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unsupported, UserGlob};
 use super::source::{FileId, Sources, Span};
-use super::{trial, yaml};
+use super::{rule_test, yaml};
 use crate::suggest;
 
 /// The version of the rule language that is read here.
@@ -100,8 +100,8 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
         rule.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("disabled", Mode::Disabled)]);
     let except = read_except(&mut rule);
     let unsupported = rule.choice("unsupported", &[("reject", Unsupported::Reject), ("allow", Unsupported::Allow)]);
-    let database = namespaces.as_deref().and_then(trial::database);
-    let tests = trial::read_all(&mut rule, database, sources);
+    let database = namespaces.as_deref().and_then(rule_test::database);
+    let tests = rule_test::read_all(&mut rule, database, sources);
     let pattern = find_pattern::<P>(rule);
     // Settings are checked also when something else is wrong with the rule.
     let pattern = pattern.and_then(|(name, key, settings)| {

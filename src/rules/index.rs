@@ -17,15 +17,15 @@ use super::glob::Glob;
 use super::namespace::{NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
 use super::rule::RuleId;
 
-/// The rules of one namespace in the order they judge; on the stack for all sane rule sets.
+/// The rules of one namespace in the order they evaluate; on the stack for all sane rule sets.
 pub(super) type RuleIds = SmallVec<[RuleId; 8]>;
 
 /// What the index must know of a rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Speaker {
+pub(super) struct IndexedRule {
     /// When it sees a statement.
     pub(super) phase: u8,
-    /// Of rules with the same number only the most specific one speaks for a namespace.
+    /// Of rules with the same number only the most specific one applies for a namespace.
     pub(super) exclusive: Option<u16>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Index {
     exact: HashMap<ExactName, Box<[RuleId]>, RandomState>,
     globs: Globs,
     /// By rule number.
-    speakers: Vec<Speaker>,
+    indexed_rules: Vec<IndexedRule>,
     collections: Collections,
 }
 
@@ -46,12 +46,12 @@ pub(super) enum Found<'a> {
 }
 
 impl Index {
-    /// `speakers` are all rules by number, `namespaces` the patterns of those that take part.
+    /// `indexed_rules` are all rules by number, `namespaces` the patterns of those that take part.
     pub(super) fn new<'p>(
-        speakers: Vec<Speaker>,
+        indexed_rules: Vec<IndexedRule>,
         namespaces: impl IntoIterator<Item = (RuleId, Cow<'p, NamespacePattern>)>,
     ) -> Self {
-        let mut index = Self { speakers, ..Self::default() };
+        let mut index = Self { indexed_rules, ..Self::default() };
         let mut exact: HashMap<ExactName, SmallVec<[Match; 8]>, RandomState> = HashMap::default();
         for (rule, pattern) in namespaces {
             index.collections.add(pattern.collection());
@@ -103,13 +103,13 @@ impl Index {
         matches.sort_unstable_by_key(|found| (found.rule, std::cmp::Reverse(found.rank)));
         matches.dedup_by_key(|found| found.rule);
         let silenced = |one: &Match| {
-            let exclusive = self.speakers[one.rule.index()].exclusive;
+            let exclusive = self.indexed_rules[one.rule.index()].exclusive;
             let outranks =
-                |other: &Match| self.speakers[other.rule.index()].exclusive == exclusive && other.rank > one.rank;
+                |other: &Match| self.indexed_rules[other.rule.index()].exclusive == exclusive && other.rank > one.rank;
             exclusive.is_some() && matches.iter().any(outranks)
         };
         let mut rules: RuleIds = matches.iter().filter(|one| !silenced(one)).map(|one| one.rule).collect();
-        rules.sort_unstable_by_key(|rule| (self.speakers[rule.index()].phase, *rule));
+        rules.sort_unstable_by_key(|rule| (self.indexed_rules[rule.index()].phase, *rule));
         rules
     }
 }

@@ -3,7 +3,7 @@
 //! The way of a rule: `files` finds and reads files → `yaml` makes a tree of [`Node`]s, each with
 //! its place → `envelope` reads the rules with `reader`, and hands the settings of each pattern to
 //! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other, `oversight` warns of others →
-//! `index` answers which rules a namespace has. `set` is the front door. `settings` reads other YAML files alike.
+//! `index` answers which rules a namespace has. `set` is the front listener_context. `settings` reads other YAML files alike.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`], shown by `render`. This layer must not know
 //! the patterns, commands, sockets or clocks; only `files` touches the file system.
@@ -16,13 +16,14 @@ mod envelope;
 mod files;
 mod glob;
 mod index;
+mod ineffective;
 mod namespace;
 mod node;
-mod oversight;
 mod reader;
 mod renamed;
 mod render;
 mod rule;
+mod rule_test;
 mod set;
 mod settings;
 mod shown;
@@ -32,7 +33,6 @@ mod stub;
 mod test_file;
 #[cfg(test)]
 mod tests;
-mod trial;
 mod yaml;
 
 pub use code::Code;
@@ -44,7 +44,7 @@ pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub use node::{Key, Node, Value};
 pub use reader::{MapReader, parse_duration};
 pub use rule::{
-    AppGlob, Claim, Except, Expectation, Laxity, Mode, Pattern, Rule, RuleId, RuleTest, Unsupported, UserGlob,
+    AppGlob, Claim, Except, Expectation, Mode, Pattern, Rule, RuleId, RuleTest, Unsupported, UserGlob, WeakerSetting,
 };
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
 pub use settings::read_settings;

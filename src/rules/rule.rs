@@ -27,12 +27,12 @@ pub trait Pattern: Sized + Send + Sync + 'static {
     /// When it sees a statement, in relation to the others: smaller is earlier.
     fn phase(&self) -> u8;
 
-    /// Whether one rule speaks for a namespace, the most specific one, rather than all of them.
+    /// Whether one rule applies for a namespace, the most specific one, rather than all of them.
     fn exclusive(&self) -> bool;
 
-    /// Whether it judges what is sent to its namespaces. One that does not only names them, and is found by
+    /// Whether it evaluates what is sent to its namespaces. One that does not only names them, and is found by
     /// [`RuleSet::naming`](super::RuleSet::naming) alone.
-    fn judges(&self) -> bool {
+    fn evaluates(&self) -> bool {
         true
     }
 
@@ -40,11 +40,11 @@ pub trait Pattern: Sized + Send + Sync + 'static {
     fn claims(&self) -> Vec<Claim>;
 
     /// Namespaces besides the rule's own whose statements it sees too.
-    fn also_judges(&self) -> Vec<NamespacePattern> {
+    fn also_evaluates(&self) -> Vec<NamespacePattern> {
         Vec::new()
     }
 
-    /// Whether it leaves a rule of the pattern `later` nothing to do that judges after it for the same clients.
+    /// Whether it leaves a rule of the pattern `later` nothing to do that evaluates after it for the same clients.
     /// A pattern that can do so does it to its like.
     fn silences(&self, later: &Self) -> bool {
         let _ = later;
@@ -52,7 +52,7 @@ pub trait Pattern: Sized + Send + Sync + 'static {
     }
 
     /// What it sees to less strictly than other settings of the same pattern would.
-    fn laxities(&self) -> Vec<Laxity> {
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
         Vec::new()
     }
 
@@ -75,7 +75,7 @@ pub struct Claim {
 
 /// Something that a rule leaves to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Laxity {
+pub struct WeakerSetting {
     /// What it does, and a stricter rule would not: `lets … pass`.
     pub what: &'static str,
     /// The key that makes it so.

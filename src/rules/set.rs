@@ -1,4 +1,4 @@
-//! All rules, checked and ready to be asked: the front door of the layer.
+//! All rules, checked and ready to be asked: the front listener_context of the layer.
 //!
 //! A [`RuleSet`] is made whole or not at all, never changes, and is swapped as one on a reload.
 //! It knows files only as text (`files.rs` reads them) and patterns only as [`Pattern`].
@@ -10,9 +10,9 @@ use std::ops::Deref;
 use super::conflict::{self, Budget};
 use super::diagnostic::{Diagnostic, Report, Severity};
 use super::envelope;
-use super::index::{Found, Index, RuleIds, Speaker};
+use super::index::{Found, Index, IndexedRule, RuleIds};
+use super::ineffective;
 use super::namespace::NamespacePattern;
-use super::oversight;
 use super::rule::{Mode, Pattern, Rule, RuleId};
 use super::source::{Source, Sources};
 
@@ -21,7 +21,7 @@ use super::source::{Source, Sources};
 pub struct RuleSet<P> {
     rules: Vec<Rule<P>>,
     index: Index,
-    /// Of the rules that judge nothing.
+    /// Of the rules that evaluate nothing.
     naming: Index,
     sources: Sources,
     warnings: Report,
@@ -58,7 +58,7 @@ impl<P: Pattern> RuleSet<P> {
         let budget = Budget::default();
         conflict::check(&rules, &budget, &mut found);
         if !found.iter().any(|one| one.severity == Severity::Error) {
-            oversight::check(&rules, &budget, &mut found);
+            ineffective::check(&rules, &budget, &mut found);
         }
         budget.check(&rules, &mut found);
         let report = Report::new(found, sources.clone());
@@ -66,8 +66,8 @@ impl<P: Pattern> RuleSet<P> {
             return Err(report);
         }
         Ok(Self {
-            index: Index::new(speakers(&rules), namespaces(&rules, true)),
-            naming: Index::new(speakers(&rules), namespaces(&rules, false)),
+            index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
+            naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             hash: RuleSetHash::of(&sources),
             warnings: report,
             sources,
@@ -82,8 +82,8 @@ impl<P: Pattern + Clone> RuleSet<P> {
     pub fn alone(&self, rule: &Rule<P>) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
         Self {
-            index: Index::new(speakers(&rules), namespaces(&rules, true)),
-            naming: Index::new(speakers(&rules), namespaces(&rules, false)),
+            index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
+            naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -102,7 +102,7 @@ impl<P> RuleSet<P> {
         Some(NamespaceRules { rules: &self.rules, found })
     }
 
-    /// The rules that name a namespace without judging what is sent to it; chosen and sorted as by
+    /// The rules that name a namespace without evaluation what is sent to it; chosen and sorted as by
     /// [`rules_for`](Self::rules_for).
     #[must_use]
     pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
@@ -118,7 +118,7 @@ impl<P> RuleSet<P> {
         self.index.may_concern_collection(collection.as_ref())
     }
 
-    /// Whether no rule judges anything: there are none, or all are disabled.
+    /// Whether no rule evaluates anything: there are none, or all are disabled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
@@ -204,7 +204,7 @@ pub struct NamespaceRules<'s, P> {
 }
 
 impl<'s, P> NamespaceRules<'s, P> {
-    /// The rules in the order they judge.
+    /// The rules in the order they evaluate.
     pub fn iter(&self) -> impl Iterator<Item = &'s Rule<P>> + '_ {
         self.ids().iter().map(|id| &self.rules[id.index()])
     }
@@ -258,15 +258,15 @@ impl fmt::Display for RuleSetHash {
     }
 }
 
-fn speakers<P: Pattern>(rules: &[Rule<P>]) -> Vec<Speaker> {
-    let speaker = |rule: &Rule<P>| Speaker {
+fn indexed_rules<P: Pattern>(rules: &[Rule<P>]) -> Vec<IndexedRule> {
+    let speaker = |rule: &Rule<P>| IndexedRule {
         phase: rule.pattern.phase(),
         exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
     };
     rules.iter().map(speaker).collect()
 }
 
-/// A rule that is tried speaks beside the one it may replace, so each mode has its own slot.
+/// A rule that is tried applies beside the one it may replace, so each mode has its own slot.
 fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     let name = rule.pattern.name();
     let position = P::NAMES.iter().position(|known| *known == name);
@@ -274,15 +274,15 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-/// Of the rules that judge, or of those that do not.
+/// Of the rules that evaluate, or of those that do not.
 fn namespaces<P: Pattern>(
     rules: &[Rule<P>],
-    judges: bool,
+    evaluates: bool,
 ) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
-    let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.judges() == judges);
+    let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() == evaluates);
     active.flat_map(|rule| {
         let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
-        let further = rule.pattern.also_judges().into_iter().map(Cow::Owned);
+        let further = rule.pattern.also_evaluates().into_iter().map(Cow::Owned);
         own.chain(further).map(|namespace| (rule.id, namespace))
     })
 }
@@ -391,7 +391,7 @@ mod tests {
                 let matching = |(one, kind): &&(crate::rules::NamespacePattern, u8)| {
                     *kind != 1 && one.matches(database.as_bytes(), collection.as_bytes())
                 };
-                let speaks = |(one, kind): &(crate::rules::NamespacePattern, u8)| {
+                let applies = |(one, kind): &(crate::rules::NamespacePattern, u8)| {
                     *kind < 2 || parsed.iter().filter(matching).all(|(other, other_kind)| {
                         kind != other_kind || other.compare_specificity(one) != Some(std::cmp::Ordering::Greater)
                     })
@@ -399,7 +399,7 @@ mod tests {
                 let mut expected: Vec<_> = parsed
                     .iter()
                     .enumerate()
-                    .filter(|(_, one)| matching(one) && speaks(one))
+                    .filter(|(_, one)| matching(one) && applies(one))
                     .map(|(at, (_, kind))| (*kind < 2, at, format!("r{at}")))
                     .collect();
                 expected.sort();

@@ -1,10 +1,10 @@
 //! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
-//! which a single rule speaks, one that takes every kind of setting and leaves its like nothing to do.
+//! which a single rule applies, one that takes every kind of setting and leaves its like nothing to do.
 
 use super::context::{Located, ReadContext};
 use super::node::Node;
 use super::reader::MapReader;
-use super::rule::{Claim, Laxity, Pattern};
+use super::rule::{Claim, Pattern, WeakerSetting};
 
 #[derive(Debug)]
 pub(super) enum StubPattern {
@@ -76,9 +76,9 @@ impl Pattern for StubPattern {
         matches!((self, later), (Self::Everything, Self::Everything))
     }
 
-    fn laxities(&self) -> Vec<Laxity> {
+    fn weaker_settings(&self) -> Vec<WeakerSetting> {
         match self {
-            Self::Replacement(Policy::Merge) => vec![Laxity { what: "merges", setting: "policy" }],
+            Self::Replacement(Policy::Merge) => vec![WeakerSetting { what: "merges", setting: "policy" }],
             _ => Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use super::diagnostic::{Diagnostic, Report};
 use super::node::{Node, Value};
 use super::rule::RuleTest;
 use super::source::{FileId, Source, Sources, Span};
-use super::{Code, trial, yaml};
+use super::{Code, rule_test, yaml};
 
 /// The version of the test language that is read here; the rule language's.
 const VERSION: i64 = 1;
@@ -74,7 +74,7 @@ fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic
     let rules = settings.texts("rules").unwrap_or_default();
     let database = settings.text("database").map(|database| database.value);
     settings.required_node("tests");
-    let tests = trial::read_all(&mut settings, database.as_deref(), sources);
+    let tests = rule_test::read_all(&mut settings, database.as_deref(), sources);
     settings.finish();
     Some(TestFile { file, rules, tests })
 }

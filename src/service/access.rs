@@ -21,7 +21,7 @@ use crate::patterns::{Pattern, Rule, RuleSet};
 use crate::rules::Mode;
 
 /// How long the question may take at start.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How soon a server is asked again that did not answer, and rules that changed are looked at.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -54,9 +54,9 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> Access {
         let client = &server.client().map_err(|error| Access::Refused(error.to_string()))?;
         ask(client, &needs).await.map_err(|error| sorted(&error, first))
     };
-    match timeout(PATIENCE, asked).await {
+    match timeout(TIMEOUT, asked).await {
         Ok(Ok(access) | Err(access)) => access,
-        Err(_) => Access::Unknown(format!("no server answered docward's own connection within {PATIENCE:?}")),
+        Err(_) => Access::Unknown(format!("no server answered docward's own connection within {TIMEOUT:?}")),
     }
 }
 
@@ -91,7 +91,7 @@ async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<Access, Error> {
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let list = |key| info.get_array(key).map(Vec::as_slice).unwrap_or_default();
     if list("authenticatedUsers").is_empty() {
-        // Refused by a server that wants a login, and by no other.
+        // RejectedBy by a server that wants a login, and by no other.
         if let Some(need) = needs.first() {
             let probe = doc! {"find": &need.collection, "limit": 1, "projection": {"_id": 1}};
             client.database(&need.database).run_command(probe).await?;

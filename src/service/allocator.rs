@@ -48,13 +48,13 @@ pub(super) struct Allocator<S> {
     store: Arc<S>,
     /// Where the store is asked: who wants numbers may be on a thread that ends before the answer is here.
     home: Handle,
-    counters: Mutex<HashMap<Counter, Arc<Mutex<Stock>>, RandomState>>,
+    counters: Mutex<HashMap<Counter, Arc<Mutex<CounterNumbers>>, RandomState>>,
     meter: Arc<LeaseMeter>,
 }
 
 /// One counter's numbers, wherever rules name it.
 #[derive(Debug, Default)]
-struct Stock {
+struct CounterNumbers {
     /// Granted and not handed out, in the order of their grants.
     leftovers: VecDeque<RangeInclusive<i64>>,
     /// The counter's last number when the store said it last: later blocks are behind it.
@@ -81,14 +81,14 @@ struct Waiter {
 #[derive(Debug)]
 pub(super) enum Numbers {
     Here(Vec<i64>),
-    Coming(Coming),
+    Pending(PendingLease),
 }
 
 /// Numbers that the store is being asked for.
 #[derive(Debug)]
-pub(super) struct Coming(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
+pub(super) struct PendingLease(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
 
-impl Coming {
+impl PendingLease {
     /// # Errors
     /// The store's; no number was taken for this caller then.
     pub(super) async fn arrive(self) -> Result<Vec<i64>, LookupError> {
@@ -103,16 +103,16 @@ impl<S: Store> Allocator<S> {
 
     /// `lease.count` numbers.
     pub(super) fn numbers(&self, lease: Lease) -> Numbers {
-        let stock = self.stock(&lease.counter);
-        let mut locked = lock(&stock);
+        let counter = self.counter(&lease.counter);
+        let mut locked = lock(&counter);
         let numbers = locked.serve(lease);
         let ask = !locked.asking && locked.is_wanting();
         locked.asking |= ask;
         drop(locked);
         if ask {
             // A task of its own: a client that goes away must not take the others' round trip with it.
-            let asking = Asking { stock, given_back: false };
-            self.home.spawn(ask_for_all(self.store.clone(), self.meter.clone(), asking));
+            let permit = LeasePermit { numbers: counter, given_back: false };
+            self.home.spawn(ask_for_all(self.store.clone(), self.meter.clone(), permit));
         }
         numbers
     }
@@ -122,52 +122,52 @@ impl<S: Store> Allocator<S> {
         self.meter.read()
     }
 
-    fn stock(&self, counter: &Counter) -> Arc<Mutex<Stock>> {
+    fn counter(&self, counter: &Counter) -> Arc<Mutex<CounterNumbers>> {
         let mut counters = lock(&self.counters);
         match counters.get(counter) {
-            Some(stock) => stock.clone(),
+            Some(numbers) => numbers.clone(),
             None => counters.entry(counter.clone()).or_default().clone(),
         }
     }
 }
 
 /// The right to ask the store for one counter; there is one at a time.
-struct Asking {
-    stock: Arc<Mutex<Stock>>,
+struct LeasePermit {
+    numbers: Arc<Mutex<CounterNumbers>>,
     /// Given back in order, under the same lock that found nobody waiting: it may be somebody else's by now.
     given_back: bool,
 }
 
-impl Drop for Asking {
+impl Drop for LeasePermit {
     /// The task was cut off (the runtime ends): who comes next asks anew, who waits is told by the end of its
     /// channel.
     fn drop(&mut self) {
         if !self.given_back {
-            let mut stock = lock(&self.stock);
-            stock.asking = false;
-            stock.waiting.clear();
+            let mut numbers = lock(&self.numbers);
+            numbers.asking = false;
+            numbers.waiting.clear();
         }
     }
 }
 
-async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: Asking) {
-    while let Some(question) = next_round(&asking.stock) {
+async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: LeasePermit) {
+    while let Some(question) = next_round(&asking.numbers) {
         let asked = Instant::now();
         let (answer, count) = match &question {
             Question::Advance(lease, count) => (store.advance(lease, *count).await, *count),
             Question::Raise(lease, number) => (store.raise(lease, *number).await, 0),
         };
         meter.note(asked, count, answer.is_ok());
-        let mut stock = lock(&asking.stock);
-        stock.pace = std::mem::take(&mut stock.wanted_meanwhile);
+        let mut numbers = lock(&asking.numbers);
+        numbers.pace = std::mem::take(&mut numbers.wanted_meanwhile);
         match answer {
             Ok(last) => {
-                stock.last = stock.last.max(Some(last));
+                numbers.last = numbers.last.max(Some(last));
                 if count > 0 {
-                    stock.leftovers.push_back(last.saturating_sub(count - 1)..=last);
+                    numbers.leftovers.push_back(last.saturating_sub(count - 1)..=last);
                 }
             }
-            Err(error) => stock.waiting.drain(..).for_each(|waiter| {
+            Err(error) => numbers.waiting.drain(..).for_each(|waiter| {
                 // Whoever is gone needs no answer.
                 let _ = waiter.answer.send(Err(error.clone()));
             }),
@@ -178,15 +178,15 @@ async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking
 
 /// Serves who can be served; what to ask for next, or `None` when nothing is wanting and the right to ask is given
 /// back.
-fn next_round(stock: &Mutex<Stock>) -> Option<Question> {
-    let mut stock = lock(stock);
-    stock.serve_waiting();
-    let question = stock.question();
-    stock.asking = question.is_some();
+fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Question> {
+    let mut numbers = lock(numbers);
+    numbers.serve_waiting();
+    let question = numbers.question();
+    numbers.asking = question.is_some();
     question
 }
 
-impl Stock {
+impl CounterNumbers {
     /// Numbers from the leftovers, or a place behind all who wait.
     fn serve(&mut self, lease: Lease) -> Numbers {
         let count = i64::from(lease.count);
@@ -203,7 +203,7 @@ impl Stock {
         }
         let (answer, numbers) = oneshot::channel();
         self.waiting.push_back(Waiter { lease, answer });
-        Numbers::Coming(Coming(numbers))
+        Numbers::Pending(PendingLease(numbers))
     }
 
     fn serve_waiting(&mut self) {

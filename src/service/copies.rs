@@ -5,7 +5,7 @@
 //! whoever made it. So nothing depends on the order of events, on whether one comes twice, or on a stalled
 //! worker that wakes up late: the last write to either side is always followed by a check that sees it.
 //!
-//! `lease` elects the worker and remembers how far it came, `follow` reads the changes, `mend` writes copies by
+//! `lease` elects the worker and remembers how far it came, `follow` reads the changes, `repair` writes copies by
 //! the statements of `statements`, `detach` removes references to deleted originals, [`repair`] goes through all
 //! copies.
 
@@ -13,8 +13,8 @@ mod detach;
 mod follow;
 mod id;
 mod lease;
-mod mend;
 pub mod repair;
+mod repairer;
 mod statements;
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ use crate::patterns::copies::Copies;
 use crate::patterns::{Pattern, RuleSet};
 use crate::rules::Mode;
 use lease::{Candidate, Lease};
-use mend::Mender;
+use repairer::Repairer;
 
 /// How often the rule set is looked at for rules that came or went.
 const RULES_AGAIN: Duration = Duration::from_secs(1);
@@ -222,7 +222,7 @@ impl Worker {
     }
 
     async fn propagate(&self, client: &Client, lease: &Lease) -> Result<std::convert::Infallible, Stop> {
-        let mender = Mender { client, copies: &self.copies, rule: &self.rule };
+        let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
         let mut checked = lease.is_repaired();
         // What is not in these streams is from before them, and found by the repair.
@@ -230,7 +230,7 @@ impl Worker {
         for (number, collection) in collections.iter().enumerate() {
             let token = lease.token(number);
             checked &= token.is_some();
-            let stream = follow::Stream::open(&mender, collection, number, token).await?;
+            let stream = follow::Stream::open(&repairer, collection, number, token).await?;
             // Whoever goes on must not begin later.
             if let Some(token) = stream.beginning()? {
                 lease.store_token(number, token).await?;
@@ -239,7 +239,7 @@ impl Worker {
         }
         let check_all = async {
             if !checked {
-                let counts = repair::repair(&mender, false, |_| {}).await?;
+                let counts = repair::repair(&repairer, false, |_| {}).await?;
                 tracing::info!(rule = self.rule, "all copies were checked: {counts}");
                 lease.mark_repaired().await?;
             }

@@ -78,7 +78,7 @@ async fn missing(
     for (pattern, span) in places {
         let mut lacking = Vec::new();
         for name in matching(pattern, present) {
-            // Where a more specific rule speaks, the index is that one's to ask for.
+            // Where a more specific rule applies, the index is that one's to ask for.
             if !rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id)) {
                 continue;
             }

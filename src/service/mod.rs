@@ -2,7 +2,7 @@
 //! of counters, the largest value of a field, copies kept true.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
-//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`stamps`] and [`inspection`]
+//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`timestamps`] and [`inspection`]
 //! for the command line.
 
 pub mod access;
@@ -14,7 +14,7 @@ mod leases;
 mod listing;
 mod mongo;
 mod srv;
-pub mod stamps;
+pub mod timestamps;
 
 use std::pin::Pin;
 

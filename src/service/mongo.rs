@@ -23,7 +23,7 @@ use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum,
 /// How long the driver looks for a primary; an election takes longer only where it has failed.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// The longest a question may take with all the driver's retries: the client waits meanwhile.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Doubles count up to here by ones; `seq` must be able to move on by one.
 const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 
@@ -99,13 +99,13 @@ impl Service for MongoService {
         match lookup {
             Lookup::Lease(lease) => match self.allocator.numbers(lease) {
                 Numbers::Here(numbers) => Answer::Here(Ok(Found::Numbers(numbers))),
-                Numbers::Coming(numbers) => {
+                Numbers::Pending(numbers) => {
                     Answer::Coming(Box::pin(async { numbers.arrive().await.map(Found::Numbers) }))
                 }
             },
             Lookup::Maximum(maximum) => {
                 let server = self.server.clone();
-                let asking = self.home.spawn(async move { patiently(server.maximum(&maximum)).await });
+                let asking = self.home.spawn(async move { with_timeout(server.maximum(&maximum)).await });
                 Answer::Coming(Box::pin(async {
                     let maximum = asking.await.unwrap_or_else(|_| Err(LookupError::shutting_down()));
                     maximum.map(Found::Maximum)
@@ -151,7 +151,7 @@ impl Server {
 
     /// The counter's value afterwards.
     async fn move_on(&self, lease: &Lease, by: Move) -> Result<i64, LookupError> {
-        patiently(async {
+        with_timeout(async {
             let first = match &lease.start {
                 Start::At(first) => *first,
                 // The protected collection is only searched for a counter that is not there yet.
@@ -223,10 +223,10 @@ impl Server {
     }
 }
 
-async fn patiently<T>(question: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
-    let answer = tokio::time::timeout(PATIENCE, question).await;
+async fn with_timeout<T>(question: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
+    let answer = tokio::time::timeout(TIMEOUT, question).await;
     answer.unwrap_or_else(|_| {
-        Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", PATIENCE.as_secs())))
+        Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", TIMEOUT.as_secs())))
     })
 }
 

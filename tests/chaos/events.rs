@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::process::{PATIENCE, poll};
+use crate::support::process::{TIMEOUT, poll};
 use crate::support::proxy::{Builder, Docward};
 use crate::support::random::Random;
 use crate::support::replica_set::ReplicaSet;
@@ -188,7 +188,7 @@ pub(crate) fn await_another(docward: &Docward, words: &str, cause: impl FnOnce(&
     let count = || docward.log().iter().filter(|line| line.contains(words)).count();
     let before = count();
     cause(docward);
-    poll(PATIENCE, || (count() > before).then_some(())).unwrap_or_else(|| panic!("docward does not log {words:?}"));
+    poll(TIMEOUT, || (count() > before).then_some(())).unwrap_or_else(|| panic!("docward does not log {words:?}"));
 }
 
 /// A port that stays free while docward is dead, with eleven that follow: below those that systems give to outgoing

@@ -8,7 +8,7 @@ use bson::{Document, doc};
 use mongodb::options::{ClientOptions, WriteConcern};
 use mongodb::{Client, Collection};
 
-use crate::support::process::{PATIENCE, poll};
+use crate::support::process::{TIMEOUT, poll};
 use crate::support::replica_set::ReplicaSet;
 use crate::{events, setting};
 
@@ -42,9 +42,9 @@ async fn recovery(set: &ReplicaSet, uri: &str) -> Duration {
     }
     tokio::task::block_in_place(|| {
         // It may be elected again, and the next election is not to be disturbed by this one.
-        poll(PATIENCE, || set.primary().filter(|primary| *primary != before)).unwrap();
+        poll(TIMEOUT, || set.primary().filter(|primary| *primary != before)).unwrap();
         set.member(before).command("admin", doc! { "replSetFreeze": 0 });
-        poll(PATIENCE, || (set.secondaries().len() == 2).then_some(())).unwrap();
+        poll(TIMEOUT, || (set.secondaries().len() == 2).then_some(())).unwrap();
     });
     first
 }

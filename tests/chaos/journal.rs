@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
     /// With write concern majority: it must be there, once.
     Acknowledged,
     /// A guard did not let it happen: it must not be there.
-    Refused,
+    RejectedBy,
     /// The driver gave up: it may be there, once.
     Unknown,
 }

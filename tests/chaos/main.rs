@@ -28,7 +28,7 @@ use events::Stage;
 use journal::Journal;
 use mongodb::Client;
 use pymongo::Pymongo;
-use support::process::{PATIENCE, poll};
+use support::process::{TIMEOUT, poll};
 use workload::Workload;
 
 /// A number from the environment.
@@ -37,7 +37,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// How long clients may need after an event until each driver's next ten writes are acknowledged.
-const RECOVERY: Duration = PATIENCE;
+const RECOVERY: Duration = TIMEOUT;
 
 fn goes_on(journals: [&Journal; 2]) -> Duration {
     let started = Instant::now();

@@ -87,7 +87,7 @@ pub(crate) fn written_once(
         let count = found.remove(&token).unwrap_or(0);
         let right = match outcome {
             Outcome::Acknowledged => count == 1,
-            Outcome::Refused => count == 0,
+            Outcome::RejectedBy => count == 0,
             Outcome::Unknown => count <= 1,
         };
         if !right {
@@ -190,7 +190,7 @@ fn faults_are_found() {
     let records = [
         record("lost", Outcome::Acknowledged),
         record("twice", Outcome::Acknowledged),
-        record("refused", Outcome::Refused),
+        record("refused", Outcome::RejectedBy),
         record("maybe", Outcome::Unknown),
         record("right", Outcome::Acknowledged),
     ];

@@ -137,7 +137,7 @@ impl Worker {
         };
         let (outcome, error) = match self.operate(&token).await {
             Ok(true) => (Outcome::Acknowledged, None),
-            Ok(false) => (Outcome::Refused, None),
+            Ok(false) => (Outcome::RejectedBy, None),
             Err(error) => (Outcome::Unknown, Some(short(&error))),
         };
         Record { kind: self.kind.to_owned(), token, outcome, error }

@@ -76,7 +76,7 @@ async function tailIsFiltered(page) {
 }
 
 async function tailPauses(page, uri) {
-  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByRole("button", { name: "RelayEvent" }).click();
   await replaceOrder(uri, "checkout", { late: 1 });
   const resume = page.getByRole("button", { name: "Resume (1 waiting)" });
   await resume.waitFor();

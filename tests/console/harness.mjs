@@ -12,7 +12,7 @@ export const { MongoClient } = require("mongodb");
 export const axe = require("axe-core");
 
 /** Long enough for a loaded machine. */
-const PATIENCE = 60_000;
+const TIMEOUT = 60_000;
 /** Whoever runs tests as root, as containers do, has no sandbox; and nothing is asked of the outside. */
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
@@ -25,7 +25,7 @@ export function launch() {
 export async function openConsole(browser, admin, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT);
   const complaints = [];
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) complaints.push(message.text());
@@ -41,7 +41,7 @@ export async function openConsole(browser, admin, options = {}) {
   return { page, complaints };
 }
 
-/** Waits until the desk is there and decisions are listened to. */
+/** Waits until the admin_context is there and decisions are listened to. */
 export async function live(page) {
   await page.locator("#tail-state", { hasText: "live" }).waitFor();
 }
@@ -53,7 +53,7 @@ export function row(page, name) {
 
 /** Waits until the element's text has this. */
 export async function shows(locator, text) {
-  await locator.filter({ hasText: text }).first().waitFor({ timeout: PATIENCE });
+  await locator.filter({ hasText: text }).first().waitFor({ timeout: TIMEOUT });
 }
 
 /** Complaints but for those that a scenario expects. */

@@ -68,7 +68,7 @@ async function startWay(admin) {
   return {
     address: `127.0.0.1:${server.address().port}`,
     break: () => { broken = true; cut(); },
-    mend: () => { broken = false; },
+    repair: () => { broken = false; },
     close: () => { server.close(); cut(); },
   };
 }
@@ -79,7 +79,7 @@ async function lostConnection(page, way, { uri }) {
   await shows(page.locator("#notices"), "what is shown is from");
   await replaceOrder(uri, "meanwhile", { a: 1 });
   assert.equal(await page.locator("#tail .decision").count(), 0);
-  way.mend();
+  way.repair();
   await shows(page.locator("#state"), "Ready");
   await page.locator("#notices .notice").waitFor({ state: "detached" });
   await shows(page.locator("#tail .decision"), "meanwhile");

@@ -29,7 +29,7 @@ export default async function (browser, { admin }) {
   assertQuiet(complaints, /status of 422/);
 }
 
-/** Behind a character that is two UTF-16 units, and on the second line. */
+/** Backend a character that is two UTF-16 units, and on the second line. */
 async function mistake(page, answer) {
   const command = 'db.orders.updateOne({_id: "🐘"},\n  {$set: {a: "🐘"}}, {upsrt: true})';
   const field = page.getByLabel("Command", { exact: false });

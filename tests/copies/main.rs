@@ -20,13 +20,13 @@ use bson::{Document, doc};
 use mongodb::Database;
 use support::driver::{all, code, connect};
 use support::mongod::{Kind, Mongod};
-use support::process::PATIENCE;
+use support::process::TIMEOUT;
 use support::proxy::Docward;
 
 const PEOPLE: i32 = 100;
 const RENAMES: i32 = 500;
 /// A killed worker's lease, its successor's start, and a loaded machine.
-const WITHIN: Duration = PATIENCE;
+const WITHIN: Duration = TIMEOUT;
 
 fn rule(database: &str, mode: &str) -> String {
     format!(
@@ -71,8 +71,8 @@ async fn stale(database: &Database) -> Vec<String> {
 }
 
 /// What is still stale when time is up.
-async fn stale_after(database: &Database, patience: Duration) -> Vec<String> {
-    let deadline = Instant::now() + patience;
+async fn stale_after(database: &Database, timeouts: Duration) -> Vec<String> {
+    let deadline = Instant::now() + timeouts;
     loop {
         let stale = stale(database).await;
         if stale.is_empty() || Instant::now() > deadline {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::docward;
 use super::support::mongod::Mongod;
-use super::support::process::{PATIENCE, SOON, free_port, poll};
+use super::support::process::{SOON, TIMEOUT, free_port, poll};
 use super::support::proxy::Docward;
 
 const NOBODY: &str = "mongodb://127.0.0.1:1/";
@@ -19,7 +19,7 @@ fn health_once(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// The same, asked again where the answer took longer than it waits, which a slow machine's may.
 fn health(arguments: &[&str]) -> (Option<i32>, String) {
-    poll(PATIENCE, || Some(health_once(arguments)).filter(|(_, said)| !said.contains("nothing was said within")))
+    poll(TIMEOUT, || Some(health_once(arguments)).filter(|(_, said)| !said.contains("nothing was said within")))
         .unwrap()
 }
 
@@ -31,7 +31,7 @@ fn before(upstream: &str) -> Docward {
 fn it_is_ready_as_soon_as_a_member_answers() {
     let docward = before(&Mongod::shared().uri());
     let admin = docward.admin_address();
-    let ready = poll(PATIENCE, || Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(0)));
+    let ready = poll(TIMEOUT, || Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(0)));
     assert_eq!(ready.unwrap().1, "ok\n");
 }
 

@@ -109,8 +109,8 @@ fn a_pod_has_time_to_drain() {
     for name in MANIFESTS {
         let manifest = Manifest::read(name);
         let before = manifest.docward()["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or(0);
-        let patience = manifest.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
-        assert!(patience >= before + drain_seconds(manifest.configuration()) + 5, "{name}");
+        let timeouts = manifest.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(timeouts >= before + drain_seconds(manifest.configuration()) + 5, "{name}");
     }
 }
 

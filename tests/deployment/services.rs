@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use super::support::process::{PATIENCE, Protected, SOON, poll, uninterrupted};
+use super::support::process::{Protected, SOON, TIMEOUT, poll, uninterrupted};
 use super::support::proxy::Docward;
 use super::{assert_is_command, drain_seconds, key, read, repository};
 
@@ -22,8 +22,8 @@ fn the_service_runs_what_there_is_and_gives_it_time_to_drain() {
     assert_eq!(words.next(), Some("/usr/bin/docward"));
     assert_is_command(words);
     assert_is_command(settings(&unit, "ExecReload")[0].strip_prefix("/usr/bin/docward ").unwrap().split(' '));
-    let patience: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
-    assert!(patience > drain_seconds(&configuration) + 5);
+    let timeouts: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
+    assert!(timeouts > drain_seconds(&configuration) + 5);
 }
 
 /// What `Type=notify` waits for, and how long a drain may take.
@@ -32,7 +32,7 @@ fn the_service_manager_is_told_of_the_start_and_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let told = || {
         let mut buffer = [0; 64];
         let length = uninterrupted(|| manager.recv(&mut buffer)).unwrap();

@@ -1,4 +1,4 @@
-//! The files and functions that CONTRIBUTING.md and ARCHITECTURE.md send a newcomer to.
+//! The files and functions that CONTRIBUTING.md and ARCHITECTURE.md send a unauthenticated_slot to.
 
 use super::root;
 
@@ -32,11 +32,11 @@ fn the_files_they_name_are_there() {
 fn the_functions_of_a_pattern_are_those_it_has() {
     let text = paper("CONTRIBUTING.md");
     let table = text.split("| function | says |").nth(1).unwrap().split("\n\n").next().unwrap();
-    let judge = paper("src/patterns/mod.rs") + &paper("src/patterns/together.rs");
+    let evaluate = paper("src/patterns/mod.rs") + &paper("src/patterns/together.rs");
     let names: Vec<&str> = table.lines().filter_map(|row| row.split(" | ").next()).flat_map(quoted).collect();
     assert!(names.len() >= 8, "{names:?}");
     for name in names {
-        assert!(judge.contains(&format!("fn {name}")), "{name}");
+        assert!(evaluate.contains(&format!("fn {name}")), "{name}");
     }
 }
 

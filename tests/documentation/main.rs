@@ -1,6 +1,6 @@
 //! The documentation, held to what docward does. What stands below `$ docward …` in a block marked `console` is what
 //! is printed; `UPDATE_EXPECT=1 cargo test --test documentation` writes it anew; read the difference. Rules and
-//! their tables: `rules.rs`; what becomes of each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what newcomers are
+//! their tables: `rules.rs`; the page of all keys: `keys.rs`; what becomes of each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what unauthenticated are
 //! told: `contributing.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -11,6 +11,7 @@ mod support;
 mod book;
 mod contributing;
 mod forms;
+mod keys;
 mod rules;
 mod stored;
 mod texts;

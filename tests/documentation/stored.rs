@@ -10,10 +10,10 @@ use super::forms::STORED;
 use super::support::mongod::Mongod;
 use super::support::proxy::Docward;
 use super::support::raw::Client;
-use super::verdicts::{Judged, Section, Verdict, sections};
+use super::verdicts::{Evaluated, Section, Verdict, sections};
 
 /// A section's rule at work.
-struct Bench<'s> {
+struct ApplicableRules<'s> {
     section: &'s Section,
     through: Client,
     directly: Client,
@@ -24,12 +24,12 @@ struct Bench<'s> {
 /// The stored documents, and whether one of the replies had an error.
 type State = (Vec<Document>, bool);
 
-impl Bench<'_> {
-    fn of(section: &Section) -> Bench<'_> {
+impl ApplicableRules<'_> {
+    fn of(section: &Section) -> ApplicableRules<'_> {
         let mongod = Mongod::shared();
         let docward = Docward::start(mongod, &section.rule_file);
         let (through, directly) = (Client::connect(&docward.address()), Client::connect(&mongod.address()));
-        Bench { section, through, directly, _docward: docward }
+        ApplicableRules { section, through, directly, _docward: docward }
     }
 
     /// Makes the collection of documents with these ids and nothing else.
@@ -84,16 +84,16 @@ impl Bench<'_> {
     }
 
     /// Whether the statement changed what is stored.
-    fn check(&mut self, judged: &Judged, ids: &[i32]) -> bool {
-        let place = format!("{}: {} with {ids:?} stored", self.section.place, judged.text);
+    fn check(&mut self, evaluated: &Evaluated, ids: &[i32]) -> bool {
+        let place = format!("{}: {} with {ids:?} stored", self.section.place, evaluated.text);
         self.store(ids);
         let before = self.stored();
-        let verdict = judged.verdict();
-        let questions: Vec<_> = judged.questions().cloned().collect();
+        let verdict = evaluated.verdict();
+        let questions: Vec<_> = evaluated.questions().cloned().collect();
         let passes = verdict == Verdict::RejectsStored && !questions.iter().any(|question| self.finds(question));
-        let (expected, fails) = self.run(false, judged.sent());
+        let (expected, fails) = self.run(false, evaluated.sent());
         self.store(ids);
-        let (stored, failed) = self.run(true, &judged.commands);
+        let (stored, failed) = self.run(true, &evaluated.commands);
         match verdict {
             // What the rule inserts then, the table does not show.
             Verdict::RejectsStored if passes => assert!(!failed, "{place} is rejected"),
@@ -147,11 +147,11 @@ fn comparable(document: &Document, varies: Option<&str>) -> Document {
 fn shown_verdicts_are_true_before_a_real_mongod() {
     let (mut checked, mut changed) = (0, 0);
     for section in &sections() {
-        let mut bench = Bench::of(section);
-        for judged in section.judged() {
-            let upserts = judged.text.contains("upsert: true");
+        let mut bench = ApplicableRules::of(section);
+        for evaluated in section.evaluated() {
+            let upserts = evaluated.text.contains("upsert: true");
             // An upsert that a rule checks is sent in two parts, of which the table shows the first.
-            let stores: &[&[i32]] = match judged.verdict() {
+            let stores: &[&[i32]] = match evaluated.verdict() {
                 // The stored documents decide, in a transaction: the tests of these patterns look at them.
                 Verdict::Decides => &[],
                 Verdict::Rewrites if upserts => &[&[1, 2]],
@@ -159,7 +159,7 @@ fn shown_verdicts_are_true_before_a_real_mongod() {
                 _ => &[&[1]],
             };
             for ids in stores {
-                changed += usize::from(bench.check(&judged, ids));
+                changed += usize::from(bench.check(&evaluated, ids));
                 checked += 1;
             }
         }

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use docward::document::CowDocument;
-use docward::engine::{Need, Now, Outcome, Rehearsal, Said, Session, rehearse};
+use docward::engine::{DryRun, Need, Now, Outcome, OutcomeKind, Session, dry_run};
 use docward::patterns::RuleSet;
 use docward::rules::{Pattern as _, Source};
 use docward::shell::{self, Surroundings, render_unbroken};
@@ -41,11 +41,11 @@ pub(super) struct Section {
 }
 
 /// One statement and what becomes of it.
-pub(super) struct Judged {
+pub(super) struct Evaluated {
     form: Form,
     pub(super) text: String,
     pub(super) commands: Vec<CowDocument<'static>>,
-    pub(super) rehearsals: Vec<Rehearsal>,
+    pub(super) dry_runs: Vec<DryRun>,
 }
 
 /// What the table says of a statement.
@@ -88,22 +88,22 @@ impl Section {
         RuleSet::from_sources(vec![source]).unwrap_or_else(|report| panic!("{}", report.render(false)))
     }
 
-    pub(super) fn judged(&self) -> Vec<Judged> {
+    pub(super) fn evaluated(&self) -> Vec<Evaluated> {
         let rules = self.rules();
-        self.forms.iter().map(|form| self.judge(form, &rules)).collect()
+        self.forms.iter().map(|form| self.evaluate(form, &rules)).collect()
     }
 
-    fn judge(&self, form: &Form, rules: &RuleSet) -> Judged {
+    fn evaluate(&self, form: &Form, rules: &RuleSet) -> Evaluated {
         let text = format!("db.{}.{}", self.collection, form.statement);
         let surroundings = Surroundings { database: &self.database, now: ARRIVAL };
         let parsed = shell::parse(&text, surroundings);
         let commands = parsed.unwrap_or_else(|error| panic!("{}: {text}: {}", self.place, error.message)).commands;
-        let rehearse = |command: &CowDocument<'static>| {
+        let dry_run = |command: &CowDocument<'static>| {
             let mut session = Session { users: Some(Vec::new()), ..Session::default() };
-            rehearse(command.as_document(), rules, Now { milliseconds: ARRIVAL }, &mut session)
+            dry_run(command.as_document(), rules, Now { milliseconds: ARRIVAL }, &mut session)
         };
-        let rehearsals = commands.iter().map(rehearse).collect();
-        Judged { form: form.clone(), text, commands, rehearsals }
+        let dry_runs = commands.iter().map(dry_run).collect();
+        Evaluated { form: form.clone(), text, commands, dry_runs }
     }
 
     /// Without what every statement begins with.
@@ -113,14 +113,14 @@ impl Section {
 
     /// A table for each topic, below its name.
     fn tables(&self) -> String {
-        let judged = self.judged();
-        let tables = judged.chunk_by(|one, next| one.form.topic == next.form.topic);
-        tables.map(|judged| self.table(judged)).collect::<Vec<_>>().join("\n")
+        let evaluated = self.evaluated();
+        let tables = evaluated.chunk_by(|one, next| one.form.topic == next.form.topic);
+        tables.map(|evaluated| self.table(evaluated)).collect::<Vec<_>>().join("\n")
     }
 
-    fn table(&self, judged: &[Judged]) -> String {
+    fn table(&self, evaluated: &[Evaluated]) -> String {
         let mut rows: Vec<Row> = Vec::new();
-        for row in judged.iter().map(|judged| self.row(judged)) {
+        for row in evaluated.iter().map(|evaluated| self.row(evaluated)) {
             match rows.iter_mut().find(|known| known.takes(&row)) {
                 Some(known) => known.statements.extend(row.statements),
                 None => rows.push(row),
@@ -128,23 +128,23 @@ impl Section {
         }
         rows.sort_by_key(|row| row.verdict as usize);
         let rows: String = rows.iter().map(Row::to_text).collect();
-        format!("{}:\n\n| statement | docward | sent as, or error |\n|---|---|---|\n{rows}", judged[0].form.topic)
+        format!("{}:\n\n| statement | docward | sent as, or error |\n|---|---|---|\n{rows}", evaluated[0].form.topic)
     }
 
-    fn row(&self, judged: &Judged) -> Row {
-        let verdict = judged.verdict();
+    fn row(&self, evaluated: &Evaluated) -> Row {
+        let verdict = evaluated.verdict();
         let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
         let result = match verdict {
             Verdict::Forwards => "as it came".to_owned(),
             Verdict::Decides => "what the stored documents allow".to_owned(),
-            Verdict::Rejects | Verdict::RejectsStored => judged.reason(),
+            Verdict::Rejects | Verdict::RejectsStored => evaluated.reason(),
             Verdict::Rewrites => {
-                let sent = judged.sent();
+                let sent = evaluated.sent();
                 let shown = sent.iter().map(|sent| render_unbroken(sent.as_document(), &self.database));
                 shown.map(|sent| code(&self.short(&sent))).collect::<Vec<_>>().join("<br>")
             }
         };
-        Row { verdict, result, statements: vec![judged.form.clone()] }
+        Row { verdict, result, statements: vec![evaluated.form.clone()] }
     }
 }
 
@@ -196,9 +196,9 @@ impl Row {
     }
 }
 
-impl Judged {
+impl Evaluated {
     pub(super) fn verdict(&self) -> Verdict {
-        let of = |rehearsal: &Rehearsal| match &rehearsal.outcome {
+        let of = |dry_run: &DryRun| match &dry_run.outcome {
             Outcome::Unchanged => Verdict::Forwards,
             Outcome::Rewritten(sent) if sent.iter().any(|one| one.as_document().get("startTransaction").is_some()) => {
                 Verdict::Decides
@@ -215,12 +215,12 @@ impl Judged {
             Verdict::RejectsStored => 3,
             Verdict::Rejects => 4,
         };
-        self.rehearsals.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
+        self.dry_runs.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
     }
 
     /// The finds that must find something for the statement to be rejected.
     pub(super) fn questions(&self) -> impl Iterator<Item = &CowDocument<'static>> {
-        let needs = self.rehearsals.iter().flat_map(|rehearsal| &rehearsal.needs);
+        let needs = self.dry_runs.iter().flat_map(|dry_run| &dry_run.needs);
         needs.filter_map(|need| match need {
             Need::Match(question) => Some(question),
             _ => None,
@@ -229,19 +229,19 @@ impl Judged {
 
     /// The commands that are sent instead; none after one that is rejected.
     pub(super) fn sent(&self) -> Vec<&CowDocument<'static>> {
-        let rejected = |rehearsal: &Rehearsal| matches!(rehearsal.outcome, Outcome::Rejected { .. });
-        let last = self.rehearsals.iter().position(rejected).unwrap_or(self.rehearsals.len());
-        let each = self.commands.iter().zip(&self.rehearsals).take(last + 1);
-        each.flat_map(|(command, rehearsal)| rehearsal.sent(command)).collect()
+        let rejected = |dry_run: &DryRun| matches!(dry_run.outcome, Outcome::Rejected { .. });
+        let last = self.dry_runs.iter().position(rejected).unwrap_or(self.dry_runs.len());
+        let each = self.commands.iter().zip(&self.dry_runs).take(last + 1);
+        each.flat_map(|(command, dry_run)| dry_run.sent(command)).collect()
     }
 
     /// Why it is rejected, as the error says.
     fn reason(&self) -> String {
-        let rejected = self.rehearsals.iter().find(|rehearsal| matches!(rehearsal.outcome, Outcome::Rejected { .. }));
+        let rejected = self.dry_runs.iter().find(|dry_run| matches!(dry_run.outcome, Outcome::Rejected { .. }));
         let rejected = rejected.unwrap();
-        let spoke = rejected.observations.iter().find(|observation| observation.said == Said::Reject);
+        let spoke = rejected.outcomes.iter().find(|outcome| outcome.said == OutcomeKind::Reject);
         let text = match (spoke, &rejected.outcome) {
-            (Some(observation), _) => observation.reason.clone(),
+            (Some(outcome), _) => outcome.reason.clone(),
             (None, Outcome::Rejected { message, .. }) => message.clone(),
             (None, _) => String::new(),
         };

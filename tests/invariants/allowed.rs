@@ -54,18 +54,18 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: registers are written whole, by $set, with a time of the rule's type.
     ("timestamps", "depends on the order of writes"),
     ("timestamps", "overlaps the protected field"),
-    ("timestamps", "stamps are kept per field"),
+    ("timestamps", "timestamps are kept per field"),
     ("timestamps", "cannot be combined with writes to protected fields"),
     ("timestamps", "without its source time"),
     ("timestamps", "its source time"),
     ("timestamps", "positional or numeric part"),
     ("timestamps", "it uses arrayFilters"),
-    ("timestamps", "where the stamps are kept"),
+    ("timestamps", "where the timestamps are kept"),
     ("timestamps", "begins with $"),
     ("timestamps", "it has a collation"),
     ("timestamps", "writes protected fields at once"),
     ("timestamps", "and it may touch many documents"),
-    ("timestamps", "would erase the stamps of other fields"),
+    ("timestamps", "would erase the timestamps of other fields"),
     // The number has no place.
     ("sequence", "there is no room for"),
     ("sequence", "is at its end"),
@@ -95,7 +95,7 @@ const OPEN: &[(&str, &str, &str)] = &[
     // Inside a transaction, and of many documents, a version that is no number is the server's error; the page says so.
     (ERRORS, "replacement", "through docward [14], directly []"),
     (ERRORS, "replacement", "through docward [28], directly []"),
-    // The field that holds the stamps is an array, which docward never makes: no stamp can be put into it.
+    // The field that holds the timestamps is an array, which docward never makes: no timestamp can be put into it.
     (BROKEN, "timestamps", "beside a store that is an array"),
     // The filter cannot be read: docward's look at the nodes fails, as the whole command and not as the statement.
     (ERRORS, "tree", "through docward [2]"),

@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
-use super::lab::{Answer, Bench, Outcome};
+use super::lab::{Answer, ApplicableRules, Outcome};
 use super::rules::{Change, Rule};
 use super::values::related;
 use super::{show, support};
@@ -76,7 +76,7 @@ pub(super) fn findings(
     rules: &[Rule],
     step: &Step,
     outcome: &Outcome,
-    bench: &mut Bench,
+    bench: &mut ApplicableRules,
     collection: &str,
 ) -> Vec<Finding> {
     let statements = step.statements();
@@ -193,7 +193,7 @@ fn rejected_in_vain(
     step: &Step,
     index: i32,
     outcome: &Outcome,
-    bench: &mut Bench,
+    bench: &mut ApplicableRules,
     collection: &str,
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
@@ -219,7 +219,7 @@ fn rejected_in_vain(
 }
 
 /// Whether the same command without docward keeps every promise, after each of its statements.
-fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Bench, collection: &str) -> bool {
+fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut ApplicableRules, collection: &str) -> bool {
     let count = step.statements().len();
     if count < 2 {
         return keeps(rules, step, &outcome.before, &outcome.directly_stored);

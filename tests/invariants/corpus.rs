@@ -9,7 +9,7 @@ use super::lab::{GUARDED, server};
 use super::rules::understands;
 use super::show;
 use super::support::driver::ok;
-use super::support::process::PATIENCE;
+use super::support::process::TIMEOUT;
 use super::support::proxy::Docward;
 use super::support::raw::Client;
 use super::values::{FUTURE, PAST, as_number, at, date, decimal};
@@ -1005,33 +1005,33 @@ fn buckets() -> Vec<Entry> {
 
 const STAMPS: &str = "timestamps: { source: at, fields: [a, b] }";
 
-fn stamp(document: &Document, field: &str) -> Option<Bson> {
+fn timestamp(document: &Document, field: &str) -> Option<Bson> {
     at(document, &format!("last_modified.{field}")).cloned()
 }
 
 fn timestamps() -> Vec<Entry> {
     vec![
         Entry {
-            name: "timestamps: an upsert pins a stamp",
+            name: "timestamps: an upsert pins a timestamp",
             rules: &[STAMPS],
             stored: vec![],
             steps: vec![upsert(
                 doc! { "_id": 1, "last_modified.b": date(FUTURE) },
                 doc! { "$set": { "a": 1, "at": date(PAST) } },
             )],
-            must: "the stamp is not stored",
-            holds: |seen| stamp(&seen.one(), "b").is_none(),
+            must: "the timestamp is not stored",
+            holds: |seen| timestamp(&seen.one(), "b").is_none(),
         },
         Entry {
             name: "timestamps: an upsert pins a protected value",
             rules: &[STAMPS],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1, "b": 2 }, doc! { "$set": { "a": 1, "at": date(PAST) } })],
-            must: "it is stored with its stamp, or not at all",
-            holds: |seen| seen.nothing_stored() || stamp(&seen.one(), "b") == Some(date(PAST)),
+            must: "it is stored with its timestamp, or not at all",
+            holds: |seen| seen.nothing_stored() || timestamp(&seen.one(), "b") == Some(date(PAST)),
         },
         Entry {
-            name: "timestamps: per document, the upsert's filter pins the stamp",
+            name: "timestamps: per document, the upsert's filter pins the timestamp",
             rules: &["timestamps: { source: at, per: document }"],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1, "last_modified": date(FUTURE) }, doc! { "x": 1, "at": date(PAST) })],
@@ -1043,8 +1043,8 @@ fn timestamps() -> Vec<Entry> {
             rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "b": 3, "at": date(PAST) } })],
-            must: "the stamp is stored, or it is rejected",
-            holds: |seen| seen.nothing_stored() || stamp(&seen.one(), "b") == Some(date(PAST)),
+            must: "the timestamp is stored, or it is rejected",
+            holds: |seen| seen.nothing_stored() || timestamp(&seen.one(), "b") == Some(date(PAST)),
         },
         Entry {
             name: "timestamps: per document, a replacing upsert whose filter has a field twice",
@@ -1072,9 +1072,9 @@ fn timestamps() -> Vec<Entry> {
                     "$set": { "a.n": 1, "at": date(PAST) }, "$setOnInsert": { "x": 1 }, "$push": { "l": 1 },
                 },
             )],
-            must: "it is done, with stamps",
+            must: "it is done, with timestamps",
             holds: |seen| {
-                at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a.n") == Some(date(PAST))
+                at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && timestamp(&seen.one(), "a.n") == Some(date(PAST))
             },
         },
         Entry {
@@ -1086,12 +1086,12 @@ fn timestamps() -> Vec<Entry> {
             holds: has_time,
         },
         Entry {
-            name: "timestamps: without_source: pass, and an insert brings a stamp",
+            name: "timestamps: without_source: pass, and an insert brings a timestamp",
             rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
             stored: vec![],
             steps: vec![insert(vec![doc! { "_id": 1, "a": 1, "last_modified": { "a": date(FUTURE) } }])],
-            must: "the stamp is the time of its field",
-            holds: |seen| stamp(&seen.one(), "a") == Some(date(FUTURE)),
+            must: "the timestamp is the time of its field",
+            holds: |seen| timestamp(&seen.one(), "a") == Some(date(FUTURE)),
         },
         Entry {
             name: "timestamps: $setOnInsert without upsert",
@@ -1113,10 +1113,12 @@ fn timestamps() -> Vec<Entry> {
                 doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "created": 1 }, "$push": { "log": 1 }, "$inc": { "k": 1 } },
             )],
             must: "pass beside the protected ones",
-            holds: |seen| seen.one().get("k") == Some(&Bson::Int32(1)) && stamp(&seen.one(), "a") == Some(date(PAST)),
+            holds: |seen| {
+                seen.one().get("k") == Some(&Bson::Int32(1)) && timestamp(&seen.one(), "a") == Some(date(PAST))
+            },
         },
         Entry {
-            name: "timestamps: an application that writes the stamps itself",
+            name: "timestamps: an application that writes the timestamps itself",
             rules: &["timestamps: { source: at, fields: [a, b], without_source: reject }"],
             stored: vec![doc! { "_id": 1, "a": 0, "last_modified": { "a": date(PAST) } }],
             steps: vec![
@@ -1125,7 +1127,7 @@ fn timestamps() -> Vec<Entry> {
             ],
             must: "the newer wins, whatever comes last",
             holds: |seen| {
-                seen.one().get("a") == Some(&Bson::Int32(4)) && stamp(&seen.one(), "a") == Some(date(PAST + 2000))
+                seen.one().get("a") == Some(&Bson::Int32(4)) && timestamp(&seen.one(), "a") == Some(date(PAST + 2000))
             },
         },
     ]
@@ -1218,7 +1220,7 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
             command.insert("startTransaction", true);
         }
         let began = Instant::now();
-        let mut reply = through.try_command(GUARDED, command, PATIENCE).unwrap_or_default();
+        let mut reply = through.try_command(GUARDED, command, TIMEOUT).unwrap_or_default();
         for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
             reply.remove(name);
         }

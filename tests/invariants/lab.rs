@@ -10,7 +10,7 @@ use super::case::{Session, Step};
 use super::rules::{Rule, rule_file};
 use super::support::driver::ok;
 use super::support::mongod::{Kind, Mongod};
-use super::support::process::PATIENCE;
+use super::support::process::TIMEOUT;
 use super::support::proxy::Docward;
 use super::support::raw::Client;
 
@@ -36,7 +36,7 @@ pub(super) struct Lab {
 }
 
 /// Two connections, one to each side.
-pub(super) struct Bench {
+pub(super) struct ApplicableRules {
     direct: Side,
     through: Side,
     store: Client,
@@ -87,8 +87,8 @@ impl Lab {
         Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
     }
 
-    pub(super) fn bench(&self) -> Bench {
-        Bench {
+    pub(super) fn bench(&self) -> ApplicableRules {
+        ApplicableRules {
             direct: Side::new(server().address(), PLAIN),
             through: Side::new(self.docward.address(), GUARDED),
             store: Client::connect(&server().address()),
@@ -143,7 +143,7 @@ impl Side {
     }
 
     fn exchange(&mut self, database: &str, command: Document) -> Option<Document> {
-        let reply = self.client.try_command(database, command, PATIENCE);
+        let reply = self.client.try_command(database, command, TIMEOUT);
         if reply.is_none() {
             self.client = Client::connect(&self.address);
             self.session = fresh_session();
@@ -152,7 +152,7 @@ impl Side {
     }
 }
 
-impl Bench {
+impl ApplicableRules {
     /// Makes both sides' collections of these documents.
     pub(super) fn store(&mut self, collection: &str, documents: &[Document]) {
         for database in [GUARDED, PLAIN] {

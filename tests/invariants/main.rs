@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 use case::Case;
 use check::Finding;
 use dice::Dice;
-use lab::{Bench, Lab};
+use lab::{ApplicableRules, Lab};
 
 /// Sets of rules that one docward holds at a time.
 const SETS: usize = 60;
@@ -46,7 +46,7 @@ const SHRINKING: Duration = Duration::from_secs(120);
 
 /// One collection with its rules, to run cases on.
 struct Run<'a> {
-    bench: &'a mut Bench,
+    bench: &'a mut ApplicableRules,
     collection: &'a str,
 }
 

@@ -136,7 +136,7 @@ fn chosen_pattern() -> Option<&'static str> {
     CHOSEN.get_or_init(|| std::env::var("DOCWARD_INVARIANTS_PATTERN").ok()).as_deref()
 }
 
-/// A rule file in which each set of rules speaks for a collection of its own.
+/// A rule file in which each set of rules applies for a collection of its own.
 pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
     let mut yaml = "version: 1\nrules:\n".to_owned();
     for (collection, rules) in sets {

@@ -6,12 +6,12 @@ use bson::{Bson, Document};
 
 use super::case::{Case, Session};
 use super::check::Finding;
-use super::lab::{Bench, Lab};
+use super::lab::{ApplicableRules, Lab};
 use super::rules::Rule;
 use super::{Run, show};
 
 /// What to try before giving up; a case that takes seconds each time is not tried often.
-const PATIENCE: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The smallest case found that shows the same finding.
 pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
@@ -22,10 +22,10 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
     let mut bench = lab.bench();
     let mut found = finding.clone();
     let mut progress = true;
-    while progress && began.elapsed() < PATIENCE {
+    while progress && began.elapsed() < TIMEOUT {
         progress = false;
         for candidate in candidates(&best) {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 break;
             }
             if let Some(again) = shows(&mut bench, &collection, &candidate, finding) {
@@ -38,7 +38,7 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
 }
 
 /// The case's finding of the same kind, if it has one.
-fn shows(bench: &mut Bench, collection: &str, case: &Case, wanted: &Finding) -> Option<Finding> {
+fn shows(bench: &mut ApplicableRules, collection: &str, case: &Case, wanted: &Finding) -> Option<Finding> {
     let found = Run { bench, collection }.case(case);
     found
         .into_iter()

@@ -40,7 +40,7 @@ class Addresses(monitoring.ServerListener):
         pass
 
 
-class Refused(Exception):
+class RejectedBy(Exception):
     """A guard did not let it happen."""
 
 
@@ -63,7 +63,7 @@ class Worker(threading.Thread):
             try:
                 getattr(self, self.name)(token)
                 say(kind=self.name, token=token, outcome="acknowledged")
-            except Refused:
+            except RejectedBy:
                 say(kind=self.name, token=token, outcome="refused")
             except PyMongoError as error:
                 code = getattr(error, "code", None)
@@ -85,7 +85,7 @@ class Worker(threading.Thread):
         change = {"$inc": {"available": delta}, "$push": {"moves": {"token": token, "delta": delta}}}
         item = {"_id": self.random.randrange(20)}
         if self.database.stock.update_one(item, change).modified_count == 0:
-            raise Refused
+            raise RejectedBy
 
     def article(self, token):
         key = {"_id": self.count // 50 % 100}
@@ -98,7 +98,7 @@ class Worker(threading.Thread):
             except OperationFailure as error:
                 if error.code != 112:
                     raise
-        raise Refused
+        raise RejectedBy
 
     def price(self, token):
         change = {"$set": {"price": Int64(token), "at": Int64(token)}}

@@ -216,7 +216,7 @@ class Load:
 
     def stop(self):
         try:
-            out, _ = self.child.communicate(timeout=servers.PATIENCE)
+            out, _ = self.child.communicate(timeout=servers.TIMEOUT)
         finally:
             self.child.kill()
         return json_util.loads(out)
@@ -243,7 +243,7 @@ def test_nothing_fails_over_hand_overs(language, replica_set, tmp_path):
         for _ in range(4):
             time.sleep(1)
             after = start()
-            assert docward.child.wait(servers.PATIENCE) == 0
+            assert docward.child.wait(servers.TIMEOUT) == 0
             docward.close()
             docward = after
         time.sleep(1)

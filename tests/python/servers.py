@@ -19,7 +19,7 @@ from pymongo.errors import ConnectionFailure, OperationFailure
 from pymongo.read_preferences import Secondary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = 120  # seconds; a server that needs longer is broken
+TIMEOUT = 120  # seconds; a server that needs longer is broken
 
 
 class Process:
@@ -54,7 +54,7 @@ class Process:
     def terminate(self):
         """SIGTERM; waits for the end and returns the exit status."""
         self.child.send_signal(signal.SIGTERM)
-        return self.child.wait(PATIENCE)
+        return self.child.wait(TIMEOUT)
 
     def close(self):
         self.kill()
@@ -100,7 +100,7 @@ class Mongod(Process):
         ]
 
     def _await_answer(self):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with MongoClient(
             self.address, directConnection=True, serverSelectionTimeoutMS=500
         ) as client:
@@ -119,7 +119,7 @@ class Mongod(Process):
         """Makes a set of these members; waits until this one is its primary."""
         configuration = {"_id": "rs0", "members": members, "settings": settings}
         initiated = False
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with MongoClient(
             self.address, directConnection=True, serverSelectionTimeoutMS=500
         ) as client:
@@ -163,7 +163,7 @@ class ReplicaSet:
 
     def primary(self):
         """The address of the primary; waits for one."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             try:
                 hello = self.client.admin.command("hello")
@@ -177,7 +177,7 @@ class ReplicaSet:
     def step_down(self):
         """Has the primary step down and waits for another one."""
         before = self.primary()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with MongoClient(before, directConnection=True) as client:
             while True:
                 try:
@@ -245,7 +245,7 @@ class Docward(Process):
 
     def _await_listening(self):
         # A docward that hangs before it listens is ended, which ends this loop.
-        alarm = threading.Timer(PATIENCE, self.child.kill)
+        alarm = threading.Timer(TIMEOUT, self.child.kill)
         alarm.start()
         try:
             addresses = []

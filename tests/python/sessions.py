@@ -13,7 +13,7 @@ from bson import json_util
 import servers
 from observe import Normalizer
 
-TIMEOUT = 5 * servers.PATIENCE  # seconds; a session needs a quarter of a minute
+TIMEOUT = 5 * servers.TIMEOUT  # seconds; a session needs a quarter of a minute
 JSON = json_util.CANONICAL_JSON_OPTIONS
 
 

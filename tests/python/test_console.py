@@ -11,7 +11,7 @@ import pytest
 
 import servers
 
-TIMEOUT = 5 * servers.PATIENCE  # seconds; a scenario needs a few
+TIMEOUT = 5 * servers.TIMEOUT  # seconds; a scenario needs a few
 NO_CHROMIUM = 3
 TOKEN = "0123456789abcdef"
 

@@ -149,7 +149,7 @@ def test_no_update_is_lost_between_writers_that_replace(docward, database):
                 cart = carts.find_one({"_id": 1})
                 cart["n"] += 1
                 if first:
-                    all_have_read.wait(servers.PATIENCE)
+                    all_have_read.wait(servers.TIMEOUT)
                     first = False
                 try:
                     assert carts.replace_one({"_id": 1}, cart).modified_count == 1

@@ -68,7 +68,7 @@ def run_in_mongosh(uri, scripts):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=servers.PATIENCE,
+        timeout=servers.TIMEOUT,
     )
     answers = done.stdout.split(END)[:-1]
     assert len(answers) == len(scripts), done.stdout
@@ -119,7 +119,7 @@ SCRIPTS = {
         {$set: {t: 20, published_at: ISODate('2026-01-02')}}, {upsert: true})""",
     "late": "return db.devices.updateOne({_id: 1}, {$set: {t: 10, published_at: ISODate('2026-01-01')}}, {upsert: true})",
     "device": "return db.devices.findOne()",
-    "stamps": "return db.devices.findOne({}, {last_modified: 1})",
+    "timestamps": "return db.devices.findOne({}, {last_modified: 1})",
     "without time": "return db.devices.updateOne({_id: 1}, {$set: {t: 30}})",
     # a transaction
     "transaction": """const session = db.getMongo().startSession();
@@ -186,7 +186,7 @@ def test_a_late_event_changes_nothing_and_is_no_error(answers):
     assert answers["on time"]["upsertedCount"] == 1
     assert answers["late"] == update_result(matched=1, modified=0)
     assert answers["device"] == {"_id": 1, "t": 20, "published_at": {"$date": "2026-01-02T00:00:00Z"}}
-    assert set(answers["stamps"]["last_modified"]) == {"t", "published_at"}
+    assert set(answers["timestamps"]["last_modified"]) == {"t", "published_at"}
     assert answers["without time"]["code"] == 121
 
 

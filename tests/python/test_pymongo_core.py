@@ -10,11 +10,11 @@ import pytest
 
 from pymongo_suite import COMPRESSED, CORE, SLOW, compare, suite
 
-ROUNDS = 3  # how often a test that ended differently is run again on both roads
+ROUNDS = 3  # how often a test that ended differently is run again on both indirect_writes
 
 
 @pytest.fixture(scope="module")
-def roads():
+def indirect_writes():
     rules = suite.unrelated_rules(without=["copies"])
     with closing(suite.Road("directly")) as direct, closing(suite.Road("through-docward", rules)) as through:
         yield direct, through
@@ -30,17 +30,17 @@ def roads():
     ],
     ids=[*CORE, "compressed"],
 )
-def test_the_suite_passes_where_it_passes_directly(tests, compressors, least_passed, roads, tmp_path):
-    through = suite.run(roads[1], tests, tmp_path, compressors, SLOW)
+def test_the_suite_passes_where_it_passes_directly(tests, compressors, least_passed, indirect_writes, tmp_path):
+    through = suite.run(indirect_writes[1], tests, tmp_path, compressors, SLOW)
     assert compare.counts(through)["passed"] >= least_passed
     # What passes through docward needs no direct run; of the rest, most is skipped either way.
     rest = [test for test, result in through.items() if result.outcome != "passed"]
-    direct = suite.run(roads[0], rest, tmp_path, compressors)
+    direct = suite.run(indirect_writes[0], rest, tmp_path, compressors)
     doubtful = compare.differences(direct, through, {})
     again = [each.test for each in doubtful]
-    rounds = [[suite.run(road, again, tmp_path, compressors) for road in roads] for _ in range(ROUNDS) if again]
+    rounds = [[suite.run(indirect_write, again, tmp_path, compressors) for indirect_write in indirect_writes] for _ in range(ROUNDS) if again]
     # A difference counts if further runs do not say that it came by chance.
     rounds = [(direct, through, through) for direct, through in rounds]
     found = [each for each in doubtful if not compare.by_chance(each.test, each.direct.outcome, rounds)]
     assert not found, "\n".join(str(each) for each in found)
-    assert not [line for line in roads[1].docward.log if "panicked" in line]
+    assert not [line for line in indirect_writes[1].docward.log if "panicked" in line]

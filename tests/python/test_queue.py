@@ -43,7 +43,7 @@ def work(uri, database, fenced):
         yield json.loads(first)
         sleeper.send_signal(signal.SIGCONT)
         for worker in workers:
-            said, _ = worker.communicate(timeout=servers.PATIENCE)
+            said, _ = worker.communicate(timeout=servers.TIMEOUT)
             yield from (json.loads(line) for line in said.splitlines())
     finally:
         for worker in workers:
@@ -61,7 +61,7 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
     events = work(docward.uri, database, fenced=True)
     held = next(events)["claimed"]
     # Somebody else takes the held job over once its lease is over, and completes it.
-    deadline = time.monotonic() + servers.PATIENCE
+    deadline = time.monotonic() + servers.TIMEOUT
     while not direct.find_one({"_id": held})["done"]:
         assert time.monotonic() < deadline, "nobody took the job over"
         time.sleep(0.1)
@@ -84,7 +84,7 @@ def test_without_the_rule_a_job_is_done_twice(mongod, docward_factory):
     held = next(events)["claimed"]
     # What an application does that reclaims by itself.
     direct.update_one({"_id": held, "done": False}, {"$set": {"locked": False}})
-    deadline = time.monotonic() + servers.PATIENCE
+    deadline = time.monotonic() + servers.TIMEOUT
     while not direct.find_one({"_id": held})["done"]:
         assert time.monotonic() < deadline, "nobody took the job over"
         time.sleep(0.1)

@@ -66,7 +66,7 @@ class Load:
 
     def goes_on(self, count):
         aim = self.done + count
-        deadline = time.monotonic() + servers.PATIENCE
+        deadline = time.monotonic() + servers.TIMEOUT
         while self.done < aim:
             assert time.monotonic() < deadline, self.errors[-3:]
             time.sleep(0.02)
@@ -142,7 +142,7 @@ def test_a_new_process_takes_over_and_nothing_fails(replica_set, tmp_path):
             for _ in range(scaled(3)):
                 load.goes_on(50)
                 after = start(replica_set, *arguments, listeners=3)
-                assert before.child.wait(servers.PATIENCE) == 0
+                assert before.child.wait(servers.TIMEOUT) == 0
                 before.close()
                 assert after.addresses == before.addresses
                 before = after

@@ -31,7 +31,7 @@ def test_a_driver_stays_with_docward(mongod, docward, query):
             assert people.count_documents({}) >= 1
         # What mongod sees of this client (and it must see it) comes out of the docward process. A connection that came
         # or went meanwhile is in one of the two lists, a driver's own stays.
-        deadline = time.monotonic() + servers.PATIENCE
+        deadline = time.monotonic() + servers.TIMEOUT
         while not (seen := ports_of_application(mongod, appname)) or seen - ports_of_process(docward.pid):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)

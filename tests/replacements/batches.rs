@@ -140,7 +140,7 @@ async fn of_two_errors_an_ordered_batch_reports_the_first() {
     assert_eq!(outcome(&reply), (1, 1, vec![], vec![(1, 66)]), "{reply}");
 }
 
-/// Rules judge statements, and a batch of a thousand is still one: mongod's own counts are the measure.
+/// Rules evaluate statements, and a batch of a thousand is still one: mongod's own counts are the measure.
 #[tokio::test]
 async fn a_large_batch_keeps_its_indexes() {
     let views = views().await;

@@ -1,6 +1,6 @@
 //! The pattern `replacement` before a real mongod, through the official driver. `race` shows what it is for;
 //! `examples` what each setting does to one statement; `batches`, `transactions` and `retries` that
-//! statements keep their places, ends and numbers; `versions` what becomes of stored versions; `roads` the other ways in and
+//! statements keep their places, ends and numbers; `versions` what becomes of stored versions; `indirect_writes` the other ways in and
 //! the ways around.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -10,9 +10,9 @@ mod support;
 
 mod batches;
 mod examples;
+mod indirect_writes;
 mod race;
 mod retries;
-mod roads;
 mod transactions;
 mod versions;
 

@@ -8,7 +8,7 @@ use super::RULES;
 use super::support::driver::{Views, write_errors};
 use super::support::frame::Message;
 use super::support::mongod::{Kind, Mongod};
-use super::support::process::PATIENCE;
+use super::support::process::TIMEOUT;
 use super::support::proxy::Docward;
 use super::support::raw;
 
@@ -45,7 +45,7 @@ impl Scene {
         command.insert("$db", database);
         let mut client = raw::Client::connect(&self.docward.address());
         client.send(&Message::new(command));
-        let frame = client.receive_within(PATIENCE).unwrap()?;
+        let frame = client.receive_within(TIMEOUT).unwrap()?;
         Some(Message::parse(&frame).body().clone())
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use support::mongod::Mongod;
-use support::process::{PATIENCE, SOON, poll};
+use support::process::{SOON, TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw::Client;
 use support::replica_set::ReplicaSet;
@@ -47,7 +47,7 @@ fn await_hosts(docward: &Docward, count: usize) -> Vec<String> {
         let hosts = names(&hello).remove("hosts").unwrap();
         (hosts.len() == count).then_some(hosts)
     };
-    poll(PATIENCE, hosts).unwrap_or_else(|| panic!("docward does not show {count} hosts"))
+    poll(TIMEOUT, hosts).unwrap_or_else(|| panic!("docward does not show {count} hosts"))
 }
 
 /// The connection string of a driver that is given all of docward's addresses.

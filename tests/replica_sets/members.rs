@@ -112,7 +112,7 @@ async fn a_stopped_primary_is_replaced_and_its_old_view_is_not_believed() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, inserted).await.unwrap();
+    tokio::time::timeout(TIMEOUT, inserted).await.unwrap();
     assert_eq!(docward.log().iter().filter(|line| line.contains("left its set")).count(), 0);
     tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "waits"));
 }
@@ -125,7 +125,7 @@ fn await_listener_of(docward: &Docward, set: &ReplicaSet, index: usize) {
 /// noticed yet that one has gone; a driver's own would stay.
 fn assert_stayed_with(set: &ReplicaSet, docward: &Docward, app_name: &str) {
     let last = std::cell::RefCell::default();
-    let stayed = poll(PATIENCE, || {
+    let stayed = poll(TIMEOUT, || {
         let seen = connections_of(set, app_name);
         let ours = support::process::local_ports(docward.pid());
         let all = !seen.is_empty() && seen.iter().all(|(_, port)| ours.contains(port));

@@ -66,7 +66,7 @@ async fn a_number_that_is_brought_first_does_not_move_the_beginning() {
     assert_eq!(of("behind", 5).await, 71);
 }
 
-/// Behind the largest whole number there is none: what lacks one is rejected, and the counter stays a whole number.
+/// Backend the largest whole number there is none: what lacks one is rejected, and the counter stays a whole number.
 #[tokio::test]
 async fn behind_the_largest_number_nothing_is_issued() {
     let views = views().await;

@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 use mongodb::Collection;
 
 use super::support::driver::{code, message, write_errors};
-use super::support::process::PATIENCE;
+use super::support::process::TIMEOUT;
 use super::{numbers, unique, views};
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_broken_counter_gives_a_clear_error() {
         counters.replace_one(doc! { "_id": "single" }, doc! { "seq": &broken }).upsert(true).await.unwrap();
         let single = views.collection("single");
         let inserted = single.insert_one(doc! { "_id": 1 });
-        let outcome = tokio::time::timeout(PATIENCE, inserted).await;
+        let outcome = tokio::time::timeout(TIMEOUT, inserted).await;
         let error = outcome.unwrap_or_else(|_| panic!("it hangs with seq: {broken}")).unwrap_err();
         assert_eq!(code(&error), 121, "{broken}");
         for part in ["docward rule 'single'", "\"single\"", "counters"] {

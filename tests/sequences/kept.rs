@@ -123,10 +123,10 @@ async fn an_upsert_is_judged_by_what_it_inserts() {
 async fn a_number_stays_whatever_other_rules_make_of_a_replacement() {
     let views = views().await;
     for time in [10_i64, 30, 20] {
-        update(&views, "stamped", doc! { "_id": 1 }, doc! { "x": time, "t": time }, true).await;
+        update(&views, "timestamped", doc! { "_id": 1 }, doc! { "x": time, "t": time }, true).await;
     }
-    update(&views, "stamped", doc! { "_id": 2 }, doc! { "$set": { "x": 1, "t": 10_i64 } }, true).await;
-    let stored = views.stored("stamped").await;
+    update(&views, "timestamped", doc! { "_id": 2 }, doc! { "$set": { "x": 1, "t": 10_i64 } }, true).await;
+    let stored = views.stored("timestamped").await;
     assert_eq!((stored[0].get_i64("x").unwrap(), stored[0].get_i32("no").unwrap()), (30, 1), "{stored:?}");
     unique(&stored);
 

@@ -39,8 +39,8 @@ rules:
   - { name: plain, namespace: "*.plain", sequence: { field: no, counter: plain } }
   - { name: strict, namespace: "*.strict", sequence: { field: no, counter: strict, on_upsert: true, provided: reject } }
   - { name: own, namespace: "*.own", sequence: { field: no, counter: own, on_upsert: true, provided: replace } }
-  - { name: stamped-numbers, namespace: "*.stamped", sequence: { field: no, counter: stamped, on_upsert: true } }
-  - { name: stamped, namespace: "*.stamped", timestamps: { source: t, type: long, per: document } }
+  - { name: timestamped-numbers, namespace: "*.timestamped", sequence: { field: no, counter: timestamped, on_upsert: true } }
+  - { name: timestamped, namespace: "*.timestamped", timestamps: { source: t, type: long, per: document } }
   - { name: versioned-numbers, namespace: "*.versioned", sequence: { field: no, counter: versioned, on_upsert: true } }
   - { name: versioned, namespace: "*.versioned", replacement: { policy: check_version, version: version } }
   - { name: optimistic, namespace: "*.optimistic", sequence: { field: no, strategy: optimistic } }

@@ -9,14 +9,14 @@ use mongodb::error::{Error, ErrorKind, WriteFailure};
 use mongodb::{Client, Collection, Database};
 
 use super::mongod::Mongod;
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 use super::proxy::Docward;
 
 /// One database no other test uses, seen in two ways.
 pub struct Views {
     /// As the application sees it.
     pub through: Database,
-    /// Past docward, for preparing and checking.
+    /// RecordedCommand docward, for preparing and checking.
     pub direct: Database,
 }
 
@@ -78,7 +78,7 @@ pub async fn refusal(uri: &str, words: &str) -> String {
         "?"
     };
     let uri = format!("{uri}{separator}serverSelectionTimeoutMS=1000");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let client = Client::with_uri_str(&uri).await.unwrap();
         let error = client.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err().to_string();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 
 /// What came back.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ fn send(
     body: &str,
 ) -> io::Result<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
@@ -109,7 +109,7 @@ impl Events {
         let began = Instant::now();
         loop {
             let mut line = String::new();
-            assert!(began.elapsed() < PATIENCE, "no event, only signs of life");
+            assert!(began.elapsed() < TIMEOUT, "no event, only signs of life");
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
             match line.trim_end().split_once(':') {
                 None if data.is_empty() => {}

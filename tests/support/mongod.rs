@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bson::{Document, doc};
 use tempfile::TempDir;
 
-use super::process::{PATIENCE, Protected, free_port, poll, repository};
+use super::process::{Protected, TIMEOUT, free_port, poll, repository};
 use super::raw;
 
 /// What kind of deployment a mongod is.
@@ -153,7 +153,7 @@ impl Mongod {
     /// Waits until it takes connections; false if it has died instead.
     fn answers(&mut self) -> bool {
         let address = self.address();
-        poll(PATIENCE, || match raw::Client::try_connect(&address) {
+        poll(TIMEOUT, || match raw::Client::try_connect(&address) {
             Ok(_) => Some(true),
             Err(_) => self.process.exited().map(|_| false),
         })
@@ -170,7 +170,7 @@ impl Mongod {
 
     fn await_primary(&self) {
         let mut client = raw::Client::connect(&self.address());
-        poll(PATIENCE, || {
+        poll(TIMEOUT, || {
             let hello = client.command("admin", doc! { "hello": 1 });
             hello.get_bool("isWritablePrimary").unwrap_or(false).then_some(())
         })

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::MutexGuard;
 
 /// Long enough for a machine that gives a test a tenth of a core; what is slower than this is broken.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is meant to happen at once, on such a machine. Less than what docward does by itself later: `proxy` starts it
-/// with patience for a first message.
+/// with timeouts for a first message.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// Held by tests of one process that must not run side by side, because they measure or fill the machine.
@@ -152,7 +152,7 @@ impl Protected {
 
     /// Waits for the process to end by itself; panics when it does not.
     pub fn wait(&mut self) -> ExitStatus {
-        poll(PATIENCE, || self.exited()).unwrap_or_else(|| panic!("process {} does not end", self.pid()))
+        poll(TIMEOUT, || self.exited()).unwrap_or_else(|| panic!("process {} does not end", self.pid()))
     }
 
     /// Whether it could do anything: it has neither ended nor been stopped by a signal.

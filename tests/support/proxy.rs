@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
-use super::process::{Lines, PATIENCE, Protected};
+use super::process::{Lines, Protected, TIMEOUT};
 
 /// For tests that only need some rule: documents in any collection `orders` are replaced with a guard, or not at all.
 pub const ORDERS_GUARDED: &str = r#"
@@ -120,7 +120,7 @@ impl Docward {
 
     /// The first log line that contains `needle`; panics when none comes.
     pub fn wait_for_log(&self, needle: &str) -> String {
-        let mut found = self.log.wait_for(needle, 1, PATIENCE);
+        let mut found = self.log.wait_for(needle, 1, TIMEOUT);
         found.pop().unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
     }
 
@@ -257,10 +257,10 @@ impl Builder {
         let log = Lines::collect(process.child().stderr.take().unwrap());
         let output = Lines::collect(process.child().stdout.take().unwrap());
         let prefix = "listening on ";
-        let lines = output.wait_for(prefix, self.listeners, PATIENCE);
+        let lines = output.wait_for(prefix, self.listeners, TIMEOUT);
         if lines.len() < self.listeners {
             process.kill();
-            log.wait_for("\0", 1, PATIENCE); // no line has it: waits for the end of the log
+            log.wait_for("\0", 1, TIMEOUT); // no line has it: waits for the end of the log
             return Err(log.all().join("\n"));
         }
         let (mut addresses, mut query_address, mut admin_address) = (Vec::new(), None, None);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 
 use super::frame::{Frame, Message};
-use super::process::{PATIENCE, uninterrupted};
+use super::process::{TIMEOUT, uninterrupted};
 
 /// One connection.
 pub struct Client {
@@ -52,7 +52,7 @@ impl Client {
 
     /// The next frame; panics when the connection closes instead, or none comes in time.
     pub fn receive(&mut self) -> Frame {
-        let frame = self.receive_within(PATIENCE).unwrap();
+        let frame = self.receive_within(TIMEOUT).unwrap();
         frame.expect("the connection was closed instead of a reply")
     }
 

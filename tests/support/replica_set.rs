@@ -7,7 +7,7 @@
 use bson::{Bson, Document, doc};
 
 use super::mongod::Mongod;
-use super::process::{PATIENCE, SOON, poll};
+use super::process::{SOON, TIMEOUT, poll};
 use super::raw;
 
 /// A running set named `rs0`; dropped, its members are killed.
@@ -65,7 +65,7 @@ impl ReplicaSet {
 
     /// The writable primary, as it says itself; of two that believe it, the one elected later. Waits for one.
     pub fn await_primary(&self) -> usize {
-        poll(PATIENCE, || self.primary()).expect("the set elected no primary")
+        poll(TIMEOUT, || self.primary()).expect("the set elected no primary")
     }
 
     /// The writable primary, if there is one now.
@@ -88,20 +88,20 @@ impl ReplicaSet {
         let states = ["isWritablePrimary", "secondary", "arbiterOnly"];
         let in_a_state = |hello: Document| states.iter().any(|state| is(&hello, state));
         let settled = |index: usize| !self.members[index].is_awake() || self.hello(index).is_some_and(in_a_state);
-        poll(PATIENCE, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
+        poll(TIMEOUT, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
     }
 
     /// Has the primary step down, and waits for another one, which is returned.
     pub fn step_down(&self) -> usize {
         let before = self.await_primary();
-        poll(PATIENCE, || {
+        poll(TIMEOUT, || {
             let step_down = doc! { "replSetStepDown": 30, "secondaryCatchUpPeriodSecs": 10 };
             let reply = self.members[before].command("admin", step_down);
             // It refuses while no secondary has caught up.
             (reply.get_f64("ok").unwrap() == 1.0).then_some(())
         })
         .expect("the primary does not step down");
-        let after = poll(PATIENCE, || self.primary().filter(|primary| *primary != before));
+        let after = poll(TIMEOUT, || self.primary().filter(|primary| *primary != before));
         // It may be elected again once it is eligible.
         self.members[before].command("admin", doc! { "replSetFreeze": 0 });
         after.expect("no other primary")
@@ -138,7 +138,7 @@ impl ReplicaSet {
             members.push(doc! { "_id": index as i32, "host": &host }.into());
         });
         let is_secondary = || self.secondaries().contains(&index).then_some(());
-        poll(PATIENCE, is_secondary).expect("the new member did not become a secondary");
+        poll(TIMEOUT, is_secondary).expect("the new member did not become a secondary");
         index
     }
 
@@ -154,7 +154,7 @@ impl ReplicaSet {
     /// Changes the set's configuration by way of its primary.
     pub fn reconfigure(&self, change: impl Fn(&mut Document)) {
         let last = std::cell::RefCell::new(Document::new());
-        poll(PATIENCE, || {
+        poll(TIMEOUT, || {
             let primary = self.primary()?;
             let reply = self.members[primary].command("admin", doc! { "replSetGetConfig": 1 });
             let mut configuration = reply.get_document("config").ok()?.clone();

@@ -81,7 +81,7 @@ class Load:
         self.ended = threading.Event()
         self.done = collections.Counter()
         self.failed = collections.Counter()
-        clients = [self.writer, self.writer, self.newcomer, self.greeter, self.greeter]
+        clients = [self.writer, self.writer, self.unauthenticated_slot, self.greeter, self.greeter]
         self.threads = [threading.Thread(target=self.repeat, args=(one,)) for one in clients]
 
     def repeat(self, client):
@@ -99,7 +99,7 @@ class Load:
         while True:
             yield lambda: connected.load.written.insert_one({})
 
-    def newcomer(self):
+    def unauthenticated_slot(self):
         while True:
             yield lambda: client().load.written.find_one({"_id": 0})
 
@@ -133,4 +133,4 @@ class Load:
             assert not self.failed, dict(self.failed)
             stored = direct().load.written.count_documents({}) - self.before
             assert stored == self.done["writer"] > 0, (stored, dict(self.done))
-            assert min(self.done[one] for one in ("newcomer", "greeter")) > 0, dict(self.done)
+            assert min(self.done[one] for one in ("unauthenticated_slot", "greeter")) > 0, dict(self.done)

@@ -1,5 +1,5 @@
 //! Where nothing is stale, docward's pipeline must do what the operators would have done: random documents
-//! and updates, through docward and directly. Both give the same document, stamps apart; or docward has
+//! and updates, through docward and directly. Both give the same document, timestamps apart; or docward has
 //! rejected the statement, or mongod has failed it, and nothing is changed. Never silently another result.
 
 use bson::{Bson, Document, doc};
@@ -13,7 +13,7 @@ use super::support::driver::{Views, scaled, write_errors};
 use super::{time, views};
 
 /// The store field of the rule `paths`.
-const STORE: &str = "stamps";
+const STORE: &str = "timestamps";
 /// Registers of the rule `paths`, paths around and inside them, free ones, and odd ones.
 const PATHS: [&str; 20] = [
     "a", "a", "n.b", "n.b", "n.c", "d.x.y", "n.free", "n.q.r", "d.z", "d.x.z", "free", "free", "count", "f.g.h", "f.0",

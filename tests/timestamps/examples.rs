@@ -26,13 +26,13 @@ async fn rejection(views: &Views, collection: &str, refused: Document) -> String
 async fn fields_and_stamps_change_together() {
     let views = views().await;
     let stored = update(&views, "fields", doc! { "$set": { "a": 1, "b": 1, "at": time(5) } }).await.unwrap();
-    let stamps = doc! { "a": time(5), "b": time(5), "at": time(5) };
-    assert_eq!(stored, doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "last_modified": stamps });
+    let timestamps = doc! { "a": time(5), "b": time(5), "at": time(5) };
+    assert_eq!(stored, doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "last_modified": timestamps });
     // Late for a and b, new for c.
     let stored =
         update(&views, "fields", doc! { "$set": { "a": 2, "c": 2, "at": time(4) }, "$unset": { "b": 1 } }).await;
-    let stamps = doc! { "a": time(5), "b": time(5), "at": time(5), "c": time(4) };
-    assert_eq!(stored.unwrap(), doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "c": 2, "last_modified": stamps });
+    let timestamps = doc! { "a": time(5), "b": time(5), "at": time(5), "c": time(4) };
+    assert_eq!(stored.unwrap(), doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "c": 2, "last_modified": timestamps });
     // A stale write is no failure.
     let stale = doc! { "$set": { "a": 3, "at": time(1) } };
     let result = views.collection("fields").update_one(doc! { "_id": 1 }, stale).upsert(true).await.unwrap();
@@ -56,9 +56,9 @@ async fn one_stamp_guards_a_whole_document() {
     assert_eq!(update(&views, "documents", doc! { "$set": { "z.z": 2, "at": time(4) } }).await.unwrap(), expected);
     let newer = replace(doc! { "_id": 1, "b": 3, "at": time(6) }).await;
     assert_eq!(newer, doc! { "_id": 1, "b": 3, "at": time(6), "newest": time(6) });
-    // Per field a replacement cannot be judged.
+    // Per field a replacement cannot be evaluated.
     let refused = views.collection("fields").replace_one(doc! { "_id": 1 }, doc! { "at": time(1) }).await.unwrap_err();
-    assert!(code(&refused) == 121 && message(&refused).contains("stamps are kept per field"), "{refused}");
+    assert!(code(&refused) == 121 && message(&refused).contains("timestamps are kept per field"), "{refused}");
 }
 
 #[tokio::test]
@@ -66,14 +66,14 @@ async fn inserts_are_stamped() {
     let views = views().await;
     let document = doc! { "_id": 1, "a": { "x": 1 }, "at": time(1) };
     views.collection("fields").insert_many([document]).await.unwrap();
-    let stamps = doc! { "a": time(1), "at": time(1) };
-    let expected = doc! { "_id": 1, "a": { "x": 1 }, "at": time(1), "last_modified": stamps };
+    let timestamps = doc! { "a": time(1), "at": time(1) };
+    let expected = doc! { "_id": 1, "a": { "x": 1 }, "at": time(1), "last_modified": timestamps };
     assert_eq!(views.stored("fields").await, [expected]);
 
     let document = doc! { "_id": 1, "n": { "b": 1, "free": 2 }, "d": 5, "at": time(1) };
     views.collection("paths").insert_one(&document).await.unwrap();
     let mut expected = document;
-    expected.insert("stamps", doc! { "n": { "b": time(1) }, "at": time(1) });
+    expected.insert("timestamps", doc! { "n": { "b": time(1) }, "at": time(1) });
     assert_eq!(views.stored("paths").await, [expected]);
 
     let refused = views.collection("fields").insert_one(doc! { "_id": 2, "a": 1 }).await.unwrap_err();
@@ -89,16 +89,16 @@ async fn a_write_without_source_time() {
 
     let before = DateTime::now();
     let stored = update(&views, "clock", undated()).await.unwrap();
-    let stamp = *stored.get_document("last_modified").unwrap().get_datetime("a").unwrap();
-    assert!((before..=DateTime::now()).contains(&stamp), "{stamp}");
+    let timestamp = *stored.get_document("last_modified").unwrap().get_datetime("a").unwrap();
+    assert!((before..=DateTime::now()).contains(&timestamp), "{timestamp}");
     // The proxy's clock is newer than this source's.
     let stored = update(&views, "clock", doc! { "$set": { "a": 2, "at": time(1) } }).await.unwrap();
     assert_eq!(stored.get_i32("a").unwrap(), 1);
 
     update(&views, "pass", doc! { "$set": { "a": 0, "at": time(1) } }).await.unwrap();
     let stored = update(&views, "pass", undated()).await.unwrap();
-    let stamps = doc! { "a": time(1), "at": time(1) };
-    assert_eq!(stored, doc! { "_id": 1, "a": 1, "at": time(1), "last_modified": stamps });
+    let timestamps = doc! { "a": time(1), "at": time(1) };
+    assert_eq!(stored, doc! { "_id": 1, "a": 1, "at": time(1), "last_modified": timestamps });
 }
 
 #[tokio::test]
@@ -108,8 +108,8 @@ async fn the_source_time_may_be_the_arrival() {
         let before = DateTime::now();
         let stored = update(&views, "arrival", doc! { "$set": { "a": value } }).await.unwrap();
         assert_eq!(stored.get_i32("a").unwrap(), value);
-        let stamp = *stored.get_document("last_modified").unwrap().get_datetime("a").unwrap();
-        assert!((before..=DateTime::now()).contains(&stamp), "{stamp}");
+        let timestamp = *stored.get_document("last_modified").unwrap().get_datetime("a").unwrap();
+        assert!((before..=DateTime::now()).contains(&timestamp), "{timestamp}");
     }
 }
 
@@ -144,13 +144,13 @@ async fn a_source_time_of_another_type_is_rejected() {
             assert!(text.contains("source time") && text.contains("of type"), "{collection} {at}: {text}");
         }
     }
-    for (collection, at, stamp) in [
+    for (collection, at, timestamp) in [
         ("fields", moment.clone(), moment),
         ("long", 5.into(), 5_i64.into()),
         ("timestamp", second.into(), second.into()),
     ] {
         let stored = update(&views, collection, doc! { "$set": { "a": 1, "at": at } }).await.unwrap();
-        assert_eq!(stored.get_document("last_modified").unwrap().get("a"), Some(&stamp));
+        assert_eq!(stored.get_document("last_modified").unwrap().get("a"), Some(&timestamp));
     }
 }
 
@@ -182,7 +182,7 @@ async fn stamps_can_be_unset_but_not_forged() {
     }
 }
 
-/// What cannot be judged: rejected, or with `unsupported: allow` what mongod makes of it.
+/// What cannot be evaluated: rejected, or with `unsupported: allow` what mongod makes of it.
 #[tokio::test]
 async fn operators_that_are_no_register_writes() {
     let views = views().await;

@@ -1,7 +1,7 @@
 //! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
 //! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
-//! `operators` what may stand beside protected fields, `pins` what an upsert's filter inserts, `stamps` those that clients bring,
-//! `reads` what `hide` leaves out, `reset_clock` how stamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
+//! `operators` what may stand beside protected fields, `pins` what an upsert's filter inserts, `timestamps` those that clients bring,
+//! `reads` what `hide` leaves out, `reset_clock` how timestamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -11,10 +11,10 @@ mod support;
 mod differential;
 mod examples;
 mod operators;
+mod own_timestamps;
 mod pins;
 mod reads;
 mod reset_clock;
-mod stamps;
 
 use std::sync::OnceLock;
 
@@ -28,7 +28,7 @@ const RULES: &str = r#"
 version: 1
 rules:
   - { name: fields, namespace: "*.fields", timestamps: { source: at } }
-  - { name: paths, namespace: "*.paths", timestamps: { source: at, fields: [a, n.b, n.c, d.x.y], store: stamps } }
+  - { name: paths, namespace: "*.paths", timestamps: { source: at, fields: [a, n.b, n.c, d.x.y], store: timestamps } }
   - { name: lenient, namespace: "*.lenient", unsupported: allow, timestamps: { source: at, fields: [a, n.b] } }
   - { name: documents, namespace: "*.documents", timestamps: { source: at, per: document, store: newest } }
   - { name: comment, namespace: "*.comment", timestamps: { source: $comment.event.at, type: long } }

@@ -48,10 +48,10 @@ async fn operators_on_other_fields_are_carried_out_whatever_is_late() {
             assert_eq!(stored.get(field), Some(&expected), "{other}");
             assert_eq!(stored.get_i32("a").unwrap(), if is_late { 1 } else { 2 }, "{other}");
             assert_eq!(stored.get_document("n").unwrap().contains_key("b"), is_late, "{other}");
-            let stamp = time(if is_late { 5 } else { 6 });
-            let stamps = doc! { "n": { "b": &stamp }, "a": &stamp, "at": &stamp };
-            let found = stored.get_document("stamps").unwrap();
-            assert!(["n", "a", "at"].iter().all(|key| found.get(key) == stamps.get(key)), "{other}: {found}");
+            let timestamp = time(if is_late { 5 } else { 6 });
+            let timestamps = doc! { "n": { "b": &timestamp }, "a": &timestamp, "at": &timestamp };
+            let found = stored.get_document("timestamps").unwrap();
+            assert!(["n", "a", "at"].iter().all(|key| found.get(key) == timestamps.get(key)), "{other}: {found}");
         }
     }
 }
@@ -79,8 +79,8 @@ async fn an_upsert_sets_on_insert() {
     update(&views, save(3, 1)).await;
     let stored = views.stored("paths").await.remove(0);
     assert!(stored.get_i32("a").unwrap() == 3 && !stored.contains_key("createdAt"), "{stored}");
-    // Without an upsert it does nothing, even to protected fields and stamps.
-    let on_insert = doc! { "$setOnInsert": { "a": 9, "stamps.a": 1, "n": 1 } };
+    // Without an upsert it does nothing, even to protected fields and timestamps.
+    let on_insert = doc! { "$setOnInsert": { "a": 9, "timestamps.a": 1, "n": 1 } };
     for collection in ["paths", "fields"] {
         views.collection(collection).update_one(doc! { "_id": 1 }, on_insert.clone()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What an upsert inserts because its filter demands it: protected fields are stamped, stamps are not forged.
+//! What an upsert inserts because its filter demands it: protected fields are timestamped, timestamps are not forged.
 
 use bson::{Document, doc};
 
@@ -31,9 +31,9 @@ async fn fields_of_the_filter_are_stamped_when_they_are_inserted() {
         views.direct.collection::<Document>("fields").delete_many(doc! {}).await.unwrap();
         let stored = upsert(&views, "fields", filter.clone(), change()).await;
         assert_eq!(stored.get_i32("a").unwrap(), 3, "{filter}");
-        let stamps = stamps_of(&stored);
-        assert!(["a", "b", "at"].iter().all(|field| stamps.get(field) == Some(&time(5))), "{filter}: {stored}");
-        assert_eq!(stamps.len(), 3, "{filter}: {stored}");
+        let timestamps = stamps_of(&stored);
+        assert!(["a", "b", "at"].iter().all(|field| timestamps.get(field) == Some(&time(5))), "{filter}: {stored}");
+        assert_eq!(timestamps.len(), 3, "{filter}: {stored}");
         // So an older write of it is late.
         let one = doc! { "_id": stored.get("_id").unwrap() };
         let late = doc! { "$set": { "a": 9, "at": time(4) } };
@@ -53,8 +53,8 @@ async fn nested_fields_of_the_filter_are_stamped() {
         views.direct.collection::<Document>("paths").delete_many(doc! {}).await.unwrap();
         let stored = upsert(&views, "paths", filter.clone(), doc! { "$set": { "a": 1, "at": time(5) } }).await;
         assert_eq!(stored.get_document("n").unwrap(), &doc! { "b": 3 }, "{filter}");
-        let stamps = stored.get_document("stamps").unwrap();
-        assert_eq!(stamps.get_document("n").unwrap(), &doc! { "b": time(5) }, "{filter}: {stored}");
+        let timestamps = stored.get_document("timestamps").unwrap();
+        assert_eq!(timestamps.get_document("n").unwrap(), &doc! { "b": time(5) }, "{filter}: {stored}");
     }
 }
 
@@ -66,14 +66,14 @@ async fn an_upsert_may_insert_protected_fields_by_its_filter_alone() {
     let error = views.collection("paths").update_one(doc! { "a": 3 }, push()).upsert(true).await.unwrap_err();
     assert!(code(&error) == 121 && message(&error).contains("could insert the protected field 'a'"), "{error}");
     let stored = upsert(&views, "clocked", doc! { "a": 3, "n": { "b": 1 } }, push()).await;
-    let stamps = stamps_of(&stored);
+    let timestamps = stamps_of(&stored);
     assert!(
-        stamps.get_datetime("a").is_ok() && stamps.get_document("n").unwrap().get_datetime("b").is_ok(),
+        timestamps.get_datetime("a").is_ok() && timestamps.get_document("n").unwrap().get_datetime("b").is_ok(),
         "{stored}"
     );
     assert_eq!(stored.get_i32("created").unwrap(), 1);
     let again = upsert(&views, "clocked", doc! { "a": 3, "n": { "b": 1 } }, push()).await;
-    assert_eq!(stamps_of(&again), stamps);
+    assert_eq!(stamps_of(&again), timestamps);
     // Without an upsert nothing of it concerns the rule.
     views.collection("paths").update_one(doc! { "a": 3 }, push()).await.unwrap();
 }
@@ -87,27 +87,27 @@ async fn stamps_are_not_forged_by_a_filter() {
         ("fields", doc! { "_id": 1, "last_modified": { "a": future() } }),
         ("fields", doc! { "_id": 1, "last_modified.a": future() }),
         ("fields", doc! { "last_modified.b": { "$in": [future()] } }),
-        ("paths", doc! { "$and": [{ "stamps.n.b": future() }] }),
+        ("paths", doc! { "$and": [{ "timestamps.n.b": future() }] }),
         ("documents", doc! { "_id": 1, "newest": future() }),
     ];
     for (collection, filter) in pinning {
         let upsert = views.collection(collection).update_one(filter.clone(), set()).upsert(true).await;
         let error = upsert.expect_err(&filter.to_string());
-        assert!(code(&error) == 121 && message(&error).contains("demands a stamp"), "{filter}: {error}");
+        assert!(code(&error) == 121 && message(&error).contains("demands a timestamp"), "{filter}: {error}");
         assert!(views.stored(collection).await.is_empty());
-        // To compare with a stamp is no harm where nothing can be inserted.
+        // To compare with a timestamp is no harm where nothing can be inserted.
         views.collection(collection).update_one(filter, set()).await.unwrap();
     }
     let filter = doc! { "_id": 1, "newest": future() };
     let replace = views.collection("documents").replace_one(filter, doc! { "a": 1, "at": time(5) }).upsert(true).await;
-    assert!(replace.is_err_and(|error| message(&error).contains("demands a stamp")));
+    assert!(replace.is_err_and(|error| message(&error).contains("demands a timestamp")));
     // Nor is a comparison that pins nothing.
     let older = vec![doc! { "last_modified.a": { "$lt": time(5) } }, doc! { "last_modified.a": { "$exists": false } }];
     let stored = upsert(&views, "fields", doc! { "_id": 1, "$or": older }, set()).await;
     assert_eq!(stored, doc! { "_id": 1, "a": 1, "at": time(5), "last_modified": { "a": time(5), "at": time(5) } });
 }
 
-/// A client that stamps its writes itself has no other time for what its filter inserts.
+/// A client that timestamps its writes itself has no other time for what its filter inserts.
 #[tokio::test]
 async fn stamps_that_are_brought_are_the_time_of_the_filters_fields_too() {
     let views = views().await;

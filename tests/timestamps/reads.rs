@@ -1,4 +1,4 @@
-//! `hide: true`: reads return documents without their stamps, unless they ask for them by name.
+//! `hide: true`: reads return documents without their timestamps, unless they ask for them by name.
 
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
@@ -9,8 +9,8 @@ use super::{time, views};
 async fn prepared() -> (Views, Document, Document) {
     let views = views().await;
     views.collection("hiding").insert_one(doc! { "_id": 1, "a": 1, "at": time(1) }).await.unwrap();
-    let stamps = doc! { "a": time(1), "at": time(1) };
-    (views, doc! { "_id": 1, "a": 1, "at": time(1) }, stamps)
+    let timestamps = doc! { "a": time(1), "at": time(1) };
+    (views, doc! { "_id": 1, "a": 1, "at": time(1) }, timestamps)
 }
 
 /// The only document of a find or aggregate command's first batch.
@@ -24,22 +24,22 @@ async fn first(views: &Views, command: Document) -> Document {
 
 #[tokio::test]
 async fn a_find_returns_no_stamps() {
-    let (views, plain, stamps) = prepared().await;
+    let (views, plain, timestamps) = prepared().await;
     assert_eq!(all(&views.through, "hiding").await, std::slice::from_ref(&plain));
-    assert_eq!(views.stored("hiding").await[0].get_document("last_modified").unwrap(), &stamps);
+    assert_eq!(views.stored("hiding").await[0].get_document("last_modified").unwrap(), &timestamps);
     let find = async |projection: Document| first(&views, doc! { "find": "hiding", "projection": projection }).await;
     assert_eq!(find(doc! {}).await, plain);
     assert_eq!(find(doc! { "a": 0 }).await, doc! { "_id": 1, "at": time(1) });
     assert_eq!(find(doc! { "_id": 0 }).await, doc! { "a": 1, "at": time(1) });
     assert_eq!(find(doc! { "a": 1 }).await, doc! { "_id": 1, "a": 1 });
-    assert_eq!(find(doc! { "last_modified": 1 }).await, doc! { "_id": 1, "last_modified": &stamps });
+    assert_eq!(find(doc! { "last_modified": 1 }).await, doc! { "_id": 1, "last_modified": &timestamps });
     assert_eq!(find(doc! { "_id": 0, "last_modified.a": 1 }).await, doc! { "last_modified": { "a": time(1) } });
     assert_eq!(find(doc! { "_id": 0, "t": "$last_modified.a" }).await, doc! { "t": time(1) });
 }
 
 #[tokio::test]
 async fn an_aggregation_returns_no_stamps() {
-    let (views, plain, stamps) = prepared().await;
+    let (views, plain, timestamps) = prepared().await;
     let aggregate = async |pipeline: &[Document]| {
         first(&views, doc! { "aggregate": "hiding", "pipeline": pipeline, "cursor": {} }).await
     };
@@ -47,8 +47,8 @@ async fn an_aggregation_returns_no_stamps() {
     assert_eq!(aggregate(&[doc! { "$match": { "a": 1 } }, doc! { "$sort": { "a": 1 } }]).await, plain);
     let grouped = aggregate(&[doc! { "$group": { "_id": "$a", "all": { "$push": "$$ROOT" } } }]).await;
     assert_eq!(grouped, doc! { "_id": 1, "all": [plain] });
-    let named = aggregate(&[doc! { "$project": { "_id": 0, "stamps": "$last_modified" } }]).await;
-    assert_eq!(named, doc! { "stamps": stamps });
+    let named = aggregate(&[doc! { "$project": { "_id": 0, "timestamps": "$last_modified" } }]).await;
+    assert_eq!(named, doc! { "timestamps": timestamps });
 }
 
 #[tokio::test]
@@ -68,14 +68,14 @@ async fn find_and_modify_returns_no_stamps() {
     assert_eq!(deleted, Some(doc! { "_id": 1, "a": 4, "at": time(4) }));
 }
 
-/// A copy keeps the stamps, or late writes to it would win.
+/// A copy keeps the timestamps, or late writes to it would win.
 #[tokio::test]
 async fn an_aggregation_into_a_collection_writes_the_stamps() {
-    let (views, mut stamped, stamps) = prepared().await;
-    stamped.insert("last_modified", stamps);
+    let (views, mut timestamped, timestamps) = prepared().await;
+    timestamped.insert("last_modified", timestamps);
     let stages = [doc! { "$out": "copy" }, doc! { "$merge": { "into": "merged" } }];
     for (stage, copy) in stages.into_iter().zip(["copy", "merged"]) {
         views.run(doc! { "aggregate": "hiding", "pipeline": [stage], "cursor": {} }).await.unwrap();
-        assert_eq!(views.stored(copy).await, std::slice::from_ref(&stamped), "{copy}");
+        assert_eq!(views.stored(copy).await, std::slice::from_ref(&timestamped), "{copy}");
     }
 }

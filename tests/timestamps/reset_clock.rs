@@ -36,14 +36,17 @@ async fn later_writes_win_after_a_reset() {
     views.store("others", [doc! { "_id": 1, "last_modified": { "a": time(1) } }]).await;
     let counted = reset_clock(&rules, &["--rule", "fields", "--dry-run"]);
     let said = String::from_utf8(counted.stdout).unwrap();
-    assert!(counted.status.success() && said.contains(&format!("{name}.fields: 1 documents have stamps")), "{said}");
+    assert!(
+        counted.status.success() && said.contains(&format!("{name}.fields: 1 documents have timestamps")),
+        "{said}"
+    );
     assert_eq!(update(11, 3).await, 1, "a dry run changes nothing");
 
     let reset = reset_clock(&rules, &["--rule", "fields"]);
     assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
     assert_eq!(update(12, 4).await, 4);
     assert_eq!(update(9, 5).await, 4, "from then on the newest wins again");
-    // A more specific rule keeps its own stamps.
+    // A more specific rule keeps its own timestamps.
     assert!(views.stored("others").await[0].contains_key("last_modified"));
 
     let wrong = reset_clock(&rules, &["--rule", "felds"]);

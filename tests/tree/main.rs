@@ -21,7 +21,7 @@ use mongodb::error::{Error, TRANSIENT_TRANSACTION_ERROR};
 use mongodb::{Collection, Database};
 use support::driver::{Views, all, code, connect, message, scaled, write_errors};
 use support::mongod::{Kind, Mongod};
-use support::process::{PATIENCE, SOON};
+use support::process::{SOON, TIMEOUT};
 use support::proxy::Docward;
 
 const WRITERS: u64 = 8;
@@ -314,7 +314,7 @@ async fn a_kill_leaves_no_half_moved_subtree() {
     let since = Instant::now();
     // What the killed ones locked comes free.
     while categories.update_one(doc! { "_id": "n2" }, doc! { "$unset": { "parent": 1 } }).await.is_err() {
-        assert!(since.elapsed() < PATIENCE, "locked for good");
+        assert!(since.elapsed() < TIMEOUT, "locked for good");
     }
     assert_eq!(faults(&all(&direct, "categories").await), Vec::<String>::new());
     mongod.kill();
@@ -612,7 +612,7 @@ fn a_client_that_hangs_up_locks_nothing() {
 
 #[tokio::test]
 async fn it_stands_beside_other_rules() {
-    let others = "  - { name: stamps, namespace: \"*.categories\", timestamps: { source: at, type: long } }\n  \
+    let others = "  - { name: timestamps, namespace: \"*.categories\", timestamps: { source: at, type: long } }\n  \
                   - { name: numbers, namespace: \"*.categories\", sequence: { field: _id, counter: c } }\n";
     let docward = Docward::start(Mongod::shared(), &format!("{}{others}", rules("")));
     let views = Views::of(Mongod::shared(), &docward).await;

@@ -303,9 +303,9 @@ async fn upserts_without_an_id_of_their_own_get_their_place() {
 /// A write that comes too late changes nothing, whatever it would do to the tree.
 #[tokio::test]
 async fn late_moves_are_ignored() {
-    let stamps = |settings: &str| {
-        let stamps = format!("timestamps: {{ source: at, type: long, {settings} }}");
-        format!("{}  - {{ name: stamps, namespace: \"*.categories\", {stamps} }}\n", rules(""))
+    let timestamps = |settings: &str| {
+        let timestamps = format!("timestamps: {{ source: at, type: long, {settings} }}");
+        format!("{}  - {{ name: timestamps, namespace: \"*.categories\", {timestamps} }}\n", rules(""))
     };
     let nodes = [
         doc! { "_id": "a", "at": 10i64, "parent": null },
@@ -314,7 +314,7 @@ async fn late_moves_are_ignored() {
         doc! { "_id": "x", "at": 10i64 },
     ];
     for settings in ["per: field", "per: document"] {
-        let docward = Docward::start(Mongod::shared(), &stamps(settings));
+        let docward = Docward::start(Mongod::shared(), &timestamps(settings));
         let views = Views::of(Mongod::shared(), &docward).await;
         let insert = doc! { "insert": "categories", "documents": nodes.clone().map(Bson::from).to_vec() };
         assert_eq!(views.run(insert).await.unwrap().get_i32("n").unwrap(), 4);
@@ -336,11 +336,11 @@ async fn late_moves_are_ignored() {
                 let mut now = views.stored("categories").await;
                 // The path is no field of the client's, so that it has no time of its own but by such a write.
                 for (node, before) in now.iter_mut().zip(&stored) {
-                    if let (Ok(stamps), Ok(known)) =
+                    if let (Ok(timestamps), Ok(known)) =
                         (node.get_document_mut("last_modified"), before.get_document("last_modified"))
                         && !known.contains_key("path")
                     {
-                        stamps.remove("path");
+                        timestamps.remove("path");
                     }
                 }
                 assert_eq!(now, stored, "{settings} {update}");

@@ -114,7 +114,7 @@ pub(super) fn around(values: &[f64], lines: &[Line]) -> Vec<(f64, String)> {
 pub(super) fn rewritten() -> Result<Option<Report>> {
     type Make = fn(&str, i64) -> Vec<u8>;
     let patterns: [(&str, &str, Make); 3] = [
-        ("timestamps", "stamped", |collection, id| frames::update(collection, id, 1, &frames::state())),
+        ("timestamps", "timestamped", |collection, id| frames::update(collection, id, 1, &frames::state())),
         ("bounds", "bounded", |collection, id| frames::update(collection, id, 1, &frames::taken())),
         ("replacement: guard", "versioned", |collection, id| frames::update(collection, id, 1, &frames::versioned())),
     ];

@@ -85,7 +85,7 @@ fn entry<'r>(covered: &Coverage<'r>) -> Entry<'r> {
 fn line(way: &Way) -> Line {
     let outcome = match way.outcome {
         Outcome::Enforced => "enforced",
-        Outcome::Refused => "refused",
+        Outcome::Rejected => "refused",
         Outcome::Allowed => "allowed",
         Outcome::Passes => "passes",
     };

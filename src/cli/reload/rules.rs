@@ -11,7 +11,7 @@ use crate::cli::connection::Connection;
 use crate::patterns::RuleSet;
 use crate::rules::Report;
 
-/// The rules that judge, and where they come from.
+/// The rules that evaluate, and where they come from.
 pub(in crate::cli) struct Rules {
     connection: Connection,
     /// What the flags and the file say, as far as it was heard.

@@ -4,11 +4,11 @@
 //! an upsert; or a document is there and a rule's condition does not hold for it, which the rule explains. So docward
 //! looks, on the client's connection.
 
-use super::super::judge::{Judged, Refused};
+use super::super::evaluation::{Evaluated, RejectedBy};
 use super::super::merge;
-use super::super::observation::{Observations, Said};
+use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, Run, Stage, asking, close};
+use super::{Awaiting, BatchJob, Flow, Run, Stage, close, commands};
 use crate::command::{Form, Operation, Reply, code};
 use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
@@ -25,15 +25,15 @@ const MAX_ATTEMPTS: u32 = 16;
 impl<'f> BatchJob<'f> {
     /// Whether a rule decides what it means when the statement matches nothing.
     pub(super) fn checks_match(&self, index: usize) -> bool {
-        let checks = |judged: &Judged<'_, '_>| {
-            !judged.unmatched.is_empty() || judged.only_new.is_some() || judged.uncounted.is_some()
+        let checks = |evaluated: &Evaluated<'_, '_>| {
+            !evaluated.unmatched.is_empty() || evaluated.only_new.is_some() || evaluated.uncounted.is_some()
         };
-        self.judged.get(index).is_some_and(checks)
+        self.evaluated.get(index).is_some_and(checks)
     }
 
     /// Whether it is an upsert that must tell a document that is missing from one that fails a condition.
     pub(super) fn is_conditional_upsert(&self, index: usize) -> bool {
-        let operation = self.judged.get(index).map(|judged| &judged.statement.operation);
+        let operation = self.evaluated.get(index).map(|evaluated| &evaluated.statement.operation);
         matches!(operation, Some(Operation::Update(update)) if update.upsert && !update.conditions.is_empty())
     }
 
@@ -72,8 +72,8 @@ impl<'f> BatchJob<'f> {
     }
 
     fn ask_for_match(&mut self, run: Run, index: usize, unmatched: Vec<u8>) -> Step {
-        let Some(judged) = self.judged.get(index) else { return self.conclude() };
-        let message = self.asking().matching(&judged.statement, &judged.checked_fields());
+        let Some(evaluated) = self.evaluated.get(index) else { return self.conclude() };
+        let message = self.asking().matching(&evaluated.statement, &evaluated.checked_fields());
         self.transaction_begun = true;
         self.awaiting = Awaiting::Look(run, unmatched);
         Step::Exchange(message)
@@ -85,17 +85,11 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Goes on with a statement that matched nothing, in view of what its own filter matches.
-    pub(super) fn take_look(
-        &mut self,
-        run: Run,
-        unmatched: &[u8],
-        looked: &[u8],
-        observations: &mut Observations,
-    ) -> Flow {
+    pub(super) fn take_look(&mut self, run: Run, unmatched: &[u8], looked: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Ok(reply) = Reply::parse(looked) else { return close("the server's answer to a find cannot be read") };
         if !reply.is_ok() {
-            if asking::is_gone(&reply) && self.command.session().is_retryable_write() {
-                return Flow::Break(self.pass_on(&asking::as_retryable_write(&reply)));
+            if commands::is_gone(&reply) && self.command.session().is_retryable_write() {
+                return Flow::Break(self.pass_on(&commands::as_retryable_write(&reply)));
             }
             // A filter that the server cannot read is the statement's own error.
             let unreadable = reply.code().is_some_and(|code| FILTER_ERRORS.contains(&code));
@@ -104,12 +98,12 @@ impl<'f> BatchJob<'f> {
             }
             return self.take_refusal(&run, &reply, looked);
         }
-        let Some(found) = asking::documents(&reply) else {
+        let Some(found) = commands::documents(&reply) else {
             return close("the server's answer to a find cannot be read");
         };
         match (found.first(), run.stage) {
             (None, Stage::Look | Stage::Update) if let Some(refused) = self.otherwise(&run) => {
-                self.refuse_unmatched(&run, refused, observations);
+                self.refuse_unmatched(&run, refused, outcomes);
                 Flow::Continue(())
             }
             (None, Stage::Update | Stage::Look) => {
@@ -133,7 +127,7 @@ impl<'f> BatchJob<'f> {
             (None, Stage::Insert) => self.as_answered(run, unmatched),
             (stored, _) => match self.objection(&run, stored.copied()) {
                 Some(refused) => {
-                    self.refuse_unmatched(&run, refused, observations);
+                    self.refuse_unmatched(&run, refused, outcomes);
                     Flow::Continue(())
                 }
                 None => self.as_answered(run, unmatched),
@@ -177,32 +171,32 @@ impl<'f> BatchJob<'f> {
         if self.command.session().in_transaction || run.attempts >= MAX_COUNTS {
             return false;
         }
-        let Some(judged) = self.judged.get_mut(index) else { return false };
-        let Some(rule) = judged.counted_by.take() else { return false };
-        let Some(operation) = rule.pattern.uncounted(&judged.statement, code) else { return false };
-        let uncounted = judged.statement.with(operation);
-        let counted = std::mem::replace(&mut judged.statement, uncounted);
-        judged.uncounted = Some((rule, counted.operation));
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
+        let Some(rule) = evaluated.counted_by.take() else { return false };
+        let Some(operation) = rule.pattern.uncounted(&evaluated.statement, code) else { return false };
+        let uncounted = evaluated.statement.with(operation);
+        let counted = std::mem::replace(&mut evaluated.statement, uncounted);
+        evaluated.uncounted = Some((rule, counted.operation));
         true
     }
 
     /// The run that counts, after the version of what is stored has become one that can be counted.
     fn count_again(&mut self, run: &Run) -> Option<Run> {
         let index = *run.statements.first()?;
-        let judged = self.judged.get_mut(index)?;
-        let (rule, operation) = judged.uncounted.take()?;
-        judged.statement = judged.statement.with(operation);
-        judged.counted_by = Some(rule);
+        let evaluated = self.evaluated.get_mut(index)?;
+        let (rule, operation) = evaluated.uncounted.take()?;
+        evaluated.statement = evaluated.statement.with(operation);
+        evaluated.counted_by = Some(rule);
         Some(Run { attempts: run.attempts + 1, ..self.run_alone(index) })
     }
 
     /// The server refused what docward asked for one statement. That is the statement's own error, as it would be in the
     /// client's batch; unless the whole command is to be sent again, or there is only this statement.
     pub(super) fn take_refusal(&mut self, run: &Run, reply: &Reply<'_>, frame: &[u8]) -> Flow {
-        let alone = self.judged.len() == 1 || self.batch.form == Form::FindAndModify;
+        let alone = self.evaluated.len() == 1 || self.batch.form == Form::FindAndModify;
         let [index] = run.statements.as_slice() else { return Flow::Break(self.pass_on(frame)) };
         let labelled = reply.body.get("errorLabels").is_some();
-        if alone || labelled || asking::is_gone(reply) || self.command.session().in_transaction {
+        if alone || labelled || commands::is_gone(reply) || self.command.session().in_transaction {
             return Flow::Break(self.pass_on(frame));
         }
         self.fail(*index, reply)
@@ -217,31 +211,31 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a rule knows what a findAndModify's error comes of.
     pub(super) fn is_explained(&self, error: Document<'_>) -> bool {
-        let rule = self.judged.first().and_then(|judged| judged.explained_by);
+        let rule = self.evaluated.first().and_then(|evaluated| evaluated.explained_by);
         rule.is_some_and(|rule| rule.pattern.explain(error).is_some())
     }
 
     /// Puts the rules' own words in the place of errors that come of what they made of a statement.
-    pub(super) fn explain_errors(&mut self, observations: &mut Observations) {
-        let (judged, batch) = (&mut self.judged, &self.batch);
+    pub(super) fn explain_errors(&mut self, outcomes: &mut RuleOutcomes) {
+        let (evaluated, batch) = (&mut self.evaluated, &self.batch);
         self.tally.retain_errors(|index, error| {
-            let Some(judged) = judged.get_mut(index) else { return true };
-            let Some(rule) = judged.explained_by else { return true };
+            let Some(evaluated) = evaluated.get_mut(index) else { return true };
+            let Some(rule) = evaluated.explained_by else { return true };
             let Some(rejection) = rule.pattern.explain(error) else { return true };
-            observations.note(rule, batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
-            judged.refused = Some(Refused { rule, rejection });
+            outcomes.note(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+            evaluated.refused = Some(RejectedBy { rule, rejection });
             false
         });
     }
 
     /// Whether it is rejected if its filter matches a document.
     pub(super) fn is_only_new(&self, index: usize) -> bool {
-        self.judged.get(index).is_some_and(|judged| judged.only_new.is_some())
+        self.evaluated.get(index).is_some_and(|evaluated| evaluated.only_new.is_some())
     }
 
     /// Why it is rejected although its filter matches nothing.
-    fn otherwise(&self, run: &Run) -> Option<Refused<'f>> {
-        self.judged.get(*run.statements.first()?)?.otherwise.clone()
+    fn otherwise(&self, run: &Run) -> Option<RejectedBy<'f>> {
+        self.evaluated.get(*run.statements.first()?)?.otherwise.clone()
     }
 
     /// Whether the plan waits for a statement that can only match what it has inserted itself, when it was sent before.
@@ -270,27 +264,30 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The first rule that has something against n: 0.
-    fn objection(&self, run: &Run, stored: Option<Document<'_>>) -> Option<Refused<'f>> {
-        let judged = self.judged.get(*run.statements.first()?)?;
-        if let Some(refused) = judged.only_new.as_ref().filter(|_| stored.is_some()) {
+    fn objection(&self, run: &Run, stored: Option<Document<'_>>) -> Option<RejectedBy<'f>> {
+        let evaluated = self.evaluated.get(*run.statements.first()?)?;
+        if let Some(refused) = evaluated.only_new.as_ref().filter(|_| stored.is_some()) {
             return Some(refused.clone());
         }
-        judged.unmatched.iter().find_map(|rule: &&'f Rule| match rule.pattern.unmatched(&judged.statement, stored) {
-            Unmatched::Nothing => None,
-            Unmatched::Reject(rejection) => Some(Refused { rule, rejection }),
+        evaluated.unmatched.iter().find_map(|rule: &&'f Rule| {
+            match rule.pattern.unmatched(&evaluated.statement, stored) {
+                Unmatched::Nothing => None,
+                Unmatched::Reject(rejection) => Some(RejectedBy { rule, rejection }),
+            }
         })
     }
 
-    fn refuse_unmatched(&mut self, run: &Run, refused: Refused<'f>, observations: &mut Observations) {
-        let Some(judged) = run.statements.first().and_then(|index| self.judged.get_mut(*index)) else { return };
-        let said = if refused.is_conflict() { Said::Conflict } else { Said::Reject };
-        observations.note(refused.rule, self.batch.namespace(&judged.statement), said, Some(&refused.rejection));
-        judged.refused = Some(refused);
+    fn refuse_unmatched(&mut self, run: &Run, refused: RejectedBy<'f>, outcomes: &mut RuleOutcomes) {
+        let Some(evaluated) = run.statements.first().and_then(|index| self.evaluated.get_mut(*index)) else { return };
+        let said = if refused.is_conflict() { OutcomeKind::Conflict } else { OutcomeKind::Reject };
+        outcomes.note(refused.rule, self.batch.namespace(&evaluated.statement), said, Some(&refused.rejection));
+        evaluated.refused = Some(refused);
         self.stopped |= self.stops_on_error();
     }
 
     fn collided(&self, index: usize, error: Document<'_>) -> bool {
-        let Some(Operation::Update(update)) = self.judged.get(index).map(|judged| &judged.statement.operation) else {
+        let Some(Operation::Update(update)) = self.evaluated.get(index).map(|evaluated| &evaluated.statement.operation)
+        else {
             return false;
         };
         update.upsert && merge::is_duplicate_of_filter(error, update.filter.as_document())

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::judge::Refused;
-use super::super::observation::{Observations, Said};
+use super::super::evaluation::RejectedBy;
+use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::{BatchJob, Run, Stage};
 use crate::command::{Form, MAX_STATEMENTS, PartOptions, Statement};
 use crate::patterns::{Pattern, Rejection, Rule};
@@ -27,7 +27,7 @@ const NUMBER_LENGTH: usize = 1 + 1 + 8;
 
 impl BatchJob<'_> {
     /// Refuses the statements that rules made larger than the server takes.
-    pub(super) fn refuse_oversized(&mut self, observations: &mut Observations) {
+    pub(super) fn refuse_oversized(&mut self, outcomes: &mut RuleOutcomes) {
         let oversized: Vec<(usize, &str, usize)> = self
             .sendable()
             .filter_map(|index| {
@@ -36,23 +36,23 @@ impl BatchJob<'_> {
             })
             .collect();
         for (index, what, limit) in oversized {
-            let Some(judged) = self.judged.get_mut(index) else { continue };
-            let Some(rule) = judged.changed_by else { continue };
+            let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
+            let Some(rule) = evaluated.changed_by else { continue };
             let reason =
                 format!("with what the rule adds to it {what} would be larger than the {limit} bytes a server takes");
             let rejection = Rejection::new(reason, HINT);
-            observations.note(rule, self.batch.namespace(&judged.statement), Said::Reject, Some(&rejection));
-            judged.refused = Some(Refused { rule, rejection });
+            outcomes.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+            evaluated.refused = Some(RejectedBy { rule, rejection });
         }
     }
 
     /// The limit that a statement keeps as it came and does not keep as it would be sent.
     fn excess(&self, index: usize) -> Option<(&'static str, usize)> {
-        let judged = self.judged.get(index)?;
-        let statement = &judged.statement;
+        let evaluated = self.evaluated.get(index)?;
+        let statement = &evaluated.statement;
         let room = self.optimistic_length(index);
         // An upper bound, which is all that most statements need.
-        if judged.changed_by.is_none() || statement.written_length() + room <= MAX_DOCUMENT_LENGTH {
+        if evaluated.changed_by.is_none() || statement.written_length() + room <= MAX_DOCUMENT_LENGTH {
             return None;
         }
         let stored = statement.stored_length().map_or(0, |stored| stored + room);
@@ -86,7 +86,7 @@ impl BatchJob<'_> {
     pub(super) fn cut(&self, runs: VecDeque<Run>, merged: bool) -> VecDeque<Run> {
         let long = self.may_be_too_long();
         let merged = merged && self.batch.form != Form::FindAndModify;
-        let brought = || (0..self.judged.len()).map(|index| self.result_length(index)).sum::<usize>();
+        let brought = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
         if !long && (!merged || brought() <= MAX_RUN_RESULT_LENGTH) {
             return runs;
         }
@@ -126,15 +126,15 @@ impl BatchJob<'_> {
 
     /// Bytes that a statement takes in its message, at most.
     fn sent_length(&self, index: usize) -> usize {
-        let statement = self.judged.get(index).map_or(0, |judged| judged.statement.encoded_length());
+        let statement = self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.encoded_length());
         statement + STATEMENT_NUMBER_LENGTH + self.optimistic_length(index)
     }
 
     /// Bytes that a statement brings to the reply, at most: an upserted `_id` comes from the statement.
     fn result_length(&self, index: usize) -> usize {
-        let Some(judged) = self.judged.get(index) else { return 0 };
-        match (self.batch.form, judged.statement.is_upsert()) {
-            (_, true) => judged.statement.written_length() + RESULT_LENGTH,
+        let Some(evaluated) = self.evaluated.get(index) else { return 0 };
+        match (self.batch.form, evaluated.statement.is_upsert()) {
+            (_, true) => evaluated.statement.written_length() + RESULT_LENGTH,
             (Form::BulkWrite, false) => RESULT_LENGTH,
             (_, false) => 0,
         }
@@ -142,7 +142,7 @@ impl BatchJob<'_> {
 
     /// Whether the whole command could be longer than a message; an upper bound.
     pub(super) fn may_be_too_long(&self) -> bool {
-        let statements: usize = self.judged.iter().map(|judged| judged.statement.written_length() + 128).sum();
+        let statements: usize = self.evaluated.iter().map(|evaluated| evaluated.statement.written_length() + 128).sum();
         statements + self.command.message.body.len() > MAX_MESSAGE_LENGTH - 1024
     }
 

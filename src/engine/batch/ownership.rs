@@ -18,7 +18,7 @@ const OFFSET: u128 = u128::from_be_bytes(*b"docward\0\0\0\0\0\0\0\0\0");
 impl BatchJob<'_> {
     /// The next transaction for statement `index`.
     pub(super) fn own_transaction(&mut self, index: usize) -> OwnTransaction {
-        let attempt = self.judged.get(index).map_or(0, |judged| judged.attempts);
+        let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
         self.following(index, attempt).unwrap_or_else(|| {
             // Nobody sends such a statement again.
             self.own_session.next_number();

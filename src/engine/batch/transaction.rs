@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::super::judge::Refused;
+use super::super::evaluation::RejectedBy;
 use super::super::merge;
-use super::super::observation::{Observations, Said};
+use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, asking, close, limits};
+use super::{Awaiting, BatchJob, Flow, close, commands, limits};
 use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code, error_reply};
 use crate::document::{Document, OwnedValue, Value};
-use crate::patterns::procedure::{Conversation, Heard, Wish};
+use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::patterns::{Rejection, Rule};
 
 /// How often a transaction is repeated for one statement: some seconds of writes that meet on one node.
@@ -24,7 +24,7 @@ const MAX_CONFLICTS: u32 = 300;
 /// How often a commit of unknown outcome is asked for again.
 const MAX_COMMITS: u32 = 3;
 /// The longest pause before a repetition is two to this power, in milliseconds.
-const LONGEST_PAUSE: u32 = 5;
+const MAX_BACKOFF_EXPONENT: u32 = 5;
 /// The same where somebody with the same write ended the transaction: longer than one takes on a busy machine.
 const LONGEST_TRUCE: u32 = 8;
 
@@ -38,7 +38,7 @@ pub(super) struct Transaction<'f> {
     /// After all rules, numbers included.
     statement: Statement<'f>,
     /// One for each rule that has a procedure. Each but the last applies the statement by way of the next one.
-    conversations: SmallVec<[(&'f Rule, Box<dyn Conversation>); 1]>,
+    conversations: SmallVec<[(&'f Rule, Box<dyn ProcedureRun>); 1]>,
     /// The conversation that is under way.
     at: usize,
     /// `None` inside the client's transaction.
@@ -52,21 +52,21 @@ pub(super) struct Transaction<'f> {
 
 /// What the server was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum LastSent {
     Find,
     Change,
     Apply,
     Commit,
     /// To end a transaction whose number was used before: did that one happen?
     EndEarlier,
-    Abort(Afterwards),
+    Abort(AfterAbort),
     /// Nothing: it is the pause before the next attempt.
     Pause,
 }
 
 /// Why a statement's transaction begins anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Obstacle {
+enum RestartReason {
     /// Its number is one of an attempt that is over.
     Number,
     /// Others write to the same nodes.
@@ -78,7 +78,7 @@ enum Obstacle {
 
 /// What follows when nothing of the transaction is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum AfterAbort {
     /// The statement is refused, as it says itself.
     GoOn,
     /// What the server said of the client's statement, or instead, is the client's.
@@ -92,13 +92,13 @@ impl<'f> BatchJob<'f> {
     }
 
     pub(super) fn has_procedure(&self, index: usize) -> bool {
-        self.judged.get(index).is_some_and(|judged| !judged.procedures.is_empty())
+        self.evaluated.get(index).is_some_and(|evaluated| !evaluated.procedures.is_empty())
     }
 
     /// Begins the first run's transaction.
-    pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, observations: &mut Observations) -> Step {
-        let Some(judged) = self.judged.get(index) else { return self.conclude() };
-        let conversations = judged.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
+    pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, outcomes: &mut RuleOutcomes) -> Step {
+        let Some(evaluated) = self.evaluated.get(index) else { return self.conclude() };
+        let conversations = evaluated.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
         let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
         let transaction = Transaction {
             index,
@@ -111,78 +111,78 @@ impl<'f> BatchJob<'f> {
             commits: 0,
         };
         self.transaction = Some(Box::new(transaction));
-        self.converse(Heard::Start, observations)
+        self.converse(ActionResult::Start, outcomes)
     }
 
-    fn converse(&mut self, heard: Heard<'_>, observations: &mut Observations) -> Step {
+    fn converse(&mut self, heard: ActionResult<'_>, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &mut self.transaction else { return self.conclude() };
         let statement = transaction.statement.clone();
         let (at, last) = (transaction.at, transaction.conversations.len().saturating_sub(1));
         let Some((_, conversation)) = transaction.conversations.get_mut(at) else { return self.conclude() };
         match conversation.next(&statement.operation, heard) {
-            Wish::Select { limit, fields } => {
+            NextAction::Select { limit, fields } => {
                 let message = self.asking().select(&statement, limit, &fields);
-                self.tell(Told::Find, message)
+                self.tell(LastSent::Find, message)
             }
-            Wish::Find { filter, limit, fields } => {
+            NextAction::Find { filter, limit, fields } => {
                 let message = self.asking().find(&statement, &filter, limit, &fields);
-                self.tell(Told::Find, message)
+                self.tell(LastSent::Find, message)
             }
-            Wish::FindIn { collection, filter, limit, fields } => {
+            NextAction::FindIn { collection, filter, limit, fields } => {
                 let message = self.asking().find_in(&collection, &filter, limit, &fields);
-                self.tell(Told::Find, message)
+                self.tell(LastSent::Find, message)
             }
-            Wish::UpdateIn { collection, statements } => {
+            NextAction::UpdateIn { collection, statements } => {
                 let message = self.asking().update_in(&collection, &statements);
-                self.change(message, statements.len(), observations)
+                self.change(message, statements.len(), outcomes)
             }
-            Wish::Update(statements) => {
+            NextAction::Update(statements) => {
                 let message = self.asking().write(&statement, "update", "updates", &statements);
-                self.change(message, statements.len(), observations)
+                self.change(message, statements.len(), outcomes)
             }
-            Wish::Delete(statements) => {
+            NextAction::Delete(statements) => {
                 let message = self.asking().write(&statement, "delete", "deletes", &statements);
-                self.change(message, statements.len(), observations)
+                self.change(message, statements.len(), outcomes)
             }
-            Wish::Apply(operation) if at < last => {
+            NextAction::Apply(operation) if at < last => {
                 transaction.statement = statement.with(operation);
                 transaction.at += 1;
-                self.converse(Heard::Start, observations)
+                self.converse(ActionResult::Start, outcomes)
             }
-            Wish::Apply(operation) => {
+            NextAction::Apply(operation) => {
                 let (index, statement) = (transaction.index, statement.with(operation));
                 if let Some(rejection) = limits::excess_of_applied(&statement) {
-                    return self.give_up(rejection, observations);
+                    return self.give_up(rejection, outcomes);
                 }
                 let own = transaction.own;
                 let options = PartOptions { transaction_begun: self.transaction_begun, ordered: false, own };
                 let part = Part { index, statement: &statement };
                 let message = self.batch.encode_part(&self.command, &[part], options);
-                self.tell(Told::Apply, message)
+                self.tell(LastSent::Apply, message)
             }
-            Wish::Finish if at > 0 => {
+            NextAction::Finish if at > 0 => {
                 transaction.at -= 1;
-                self.converse(Heard::Done, observations)
+                self.converse(ActionResult::Done, outcomes)
             }
-            Wish::Finish if transaction.own.is_some() => self.commit(),
-            Wish::Finish => {
+            NextAction::Finish if transaction.own.is_some() => self.commit(),
+            NextAction::Finish => {
                 let applied = std::mem::take(&mut transaction.applied);
-                self.deliver(&applied, observations)
+                self.deliver(&applied, outcomes)
             }
-            Wish::Reject(rejection) => self.give_up(rejection, observations),
+            NextAction::Reject(rejection) => self.give_up(rejection, outcomes),
         }
     }
 
     /// Sends what belongs to the client's statement, if one command takes it.
-    fn change(&mut self, message: Vec<u8>, statements: usize, observations: &mut Observations) -> Step {
+    fn change(&mut self, message: Vec<u8>, statements: usize, outcomes: &mut RuleOutcomes) -> Step {
         match limits::excess_of_change(&message, statements) {
-            Some(rejection) => self.give_up(rejection, observations),
-            None => self.tell(Told::Change, message),
+            Some(rejection) => self.give_up(rejection, outcomes),
+            None => self.tell(LastSent::Change, message),
         }
     }
 
     /// Sends a command of the transaction.
-    fn tell(&mut self, told: Told, message: Vec<u8>) -> Step {
+    fn tell(&mut self, told: LastSent, message: Vec<u8>) -> Step {
         match self.transaction.as_mut().and_then(|transaction| transaction.own.as_mut()) {
             Some(own) => own.begun = true,
             None => self.transaction_begun = true,
@@ -193,12 +193,12 @@ impl<'f> BatchJob<'f> {
 
     fn commit(&mut self) -> Step {
         let message = self.asking().end("commitTransaction");
-        self.tell(Told::Commit, message)
+        self.tell(LastSent::Commit, message)
     }
 
-    fn abort(&mut self, afterwards: Afterwards) -> Step {
+    fn abort(&mut self, afterwards: AfterAbort) -> Step {
         let message = self.asking().end("abortTransaction");
-        self.tell(Told::Abort(afterwards), message)
+        self.tell(LastSent::Abort(afterwards), message)
     }
 
     /// The server's error is the client's. A command that it refuses before it looks for the transaction, for an
@@ -207,58 +207,58 @@ impl<'f> BatchJob<'f> {
         if let Some(transaction) = &mut self.transaction {
             transaction.applied = error.to_vec();
         }
-        self.abort(Afterwards::Deliver)
+        self.abort(AfterAbort::Deliver)
     }
 
     /// Goes on after a reply of the server.
-    pub(super) fn take_transaction(&mut self, told: Told, frame: &[u8], observations: &mut Observations) -> Flow {
+    pub(super) fn take_transaction(&mut self, told: LastSent, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
             return close("the server's reply within a transaction cannot be read");
         };
         let Some(transaction) = &mut self.transaction else {
             return close("docward lost its place in a transaction");
         };
-        transaction.answered |= reply.is_ok() && matches!(told, Told::Find | Told::Change | Told::Apply);
-        if let (Told::Abort(_), Some(judged)) = (told, self.judged.get_mut(transaction.index)) {
+        transaction.answered |= reply.is_ok() && matches!(told, LastSent::Find | LastSent::Change | LastSent::Apply);
+        if let (LastSent::Abort(_), Some(evaluated)) = (told, self.evaluated.get_mut(transaction.index)) {
             // Its number is used, should the statement be sent once more in another form.
-            judged.attempts += 1;
+            evaluated.attempts += 1;
         }
         let step = match told {
-            Told::Abort(Afterwards::GoOn) => {
+            LastSent::Abort(AfterAbort::GoOn) => {
                 self.transaction = None;
                 return Flow::Continue(());
             }
-            Told::Abort(Afterwards::Deliver) => {
+            LastSent::Abort(AfterAbort::Deliver) => {
                 let applied = std::mem::take(&mut transaction.applied);
-                self.deliver(&applied, observations)
+                self.deliver(&applied, outcomes)
             }
-            Told::EndEarlier => match error_code(&reply) {
-                Some(code::TRANSACTION_COMMITTED) => self.was_done_before(observations),
-                _ => self.again(Obstacle::Number, observations),
+            LastSent::EndEarlier => match error_code(&reply) {
+                Some(code::TRANSACTION_COMMITTED) => self.was_done_before(outcomes),
+                _ => self.again(RestartReason::Number, outcomes),
             },
-            Told::Commit => return self.take_commit(&reply, frame, observations),
-            Told::Find | Told::Change | Told::Apply if !reply.is_ok() => {
-                return self.take_failure(told, &reply, frame, observations);
+            LastSent::Commit => return self.take_commit(&reply, frame, outcomes),
+            LastSent::Find | LastSent::Change | LastSent::Apply if !reply.is_ok() => {
+                return self.take_failure(told, &reply, frame, outcomes);
             }
-            Told::Find => match asking::documents(&reply) {
-                Some(documents) => self.converse(Heard::Documents(&documents), observations),
+            LastSent::Find => match commands::documents(&reply) {
+                Some(documents) => self.converse(ActionResult::Documents(&documents), outcomes),
                 None => return close("the server's answer to a find cannot be read"),
             },
-            Told::Change => match reply.body.get("writeErrors") {
-                None => self.converse(Heard::Done, observations),
+            LastSent::Change => match reply.body.get("writeErrors") {
+                None => self.converse(ActionResult::Done, outcomes),
                 Some(errors) => {
                     let text = first_message(errors).unwrap_or("no reason given");
                     let reason = format!("the server refused what belongs to it: {text}");
-                    self.give_up(Rejection::new(reason, "Tell the DBA."), observations)
+                    self.give_up(Rejection::new(reason, "Tell the DBA."), outcomes)
                 }
             },
-            Told::Apply => return self.take_applied(&reply, frame, observations),
-            Told::Pause => return close("docward lost its place in a transaction"),
+            LastSent::Apply => return self.take_applied(&reply, frame, outcomes),
+            LastSent::Pause => return close("docward lost its place in a transaction"),
         };
         Flow::Break(step)
     }
 
-    fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+    fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         let own = transaction.own.is_some();
         transaction.applied = frame.to_vec();
@@ -267,62 +267,64 @@ impl<'f> BatchJob<'f> {
             // The server has aborted. No repetition mends a duplicate key: had another upsert been faster, the server
             // would have reported a write conflict, since it is not in this transaction's snapshot. What is in there
             // the statement's own filter did not match.
-            Some(_) => self.deliver(frame, observations),
-            None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(Afterwards::Deliver),
-            None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, observations),
-            None => self.converse(Heard::Done, observations),
+            Some(_) => self.deliver(frame, outcomes),
+            None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(AfterAbort::Deliver),
+            None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, outcomes),
+            None => self.converse(ActionResult::Done, outcomes),
         };
         Flow::Break(step)
     }
 
-    fn take_commit(&mut self, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+    fn take_commit(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         if reply.is_ok() {
             let applied = std::mem::take(&mut transaction.applied);
             let operation = &transaction.statement.operation;
             let repeatable = self.command.session().txn_number.is_some()
-                && asking::remembered_reply(&self.command, self.batch.form, operation).is_some();
-            let applied = asking::with_write_concern_error(&applied, reply, repeatable).unwrap_or(applied);
-            return Flow::Break(self.deliver(&applied, observations));
+                && commands::remembered_reply(&self.command, self.batch.form, operation).is_some();
+            let applied = commands::with_write_concern_error(&applied, reply, repeatable).unwrap_or(applied);
+            return Flow::Break(self.deliver(&applied, outcomes));
         }
         transaction.commits += 1;
         let step = match () {
-            () if is_over(reply) => self.again(Obstacle::Rival, observations),
-            () if asking::has_label(reply, "TransientTransactionError") => self.again(Obstacle::Others, observations),
-            () if asking::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
+            () if is_over(reply) => self.again(RestartReason::Rival, outcomes),
+            () if commands::has_label(reply, "TransientTransactionError") => {
+                self.again(RestartReason::Others, outcomes)
+            }
+            () if commands::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
                 "the server did not say whether a transaction of docward's was committed; the driver asks again"
                     .to_owned(),
             ),
-            () if asking::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
+            () if commands::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
             () => self.end_with(frame),
         };
         Flow::Break(step)
     }
 
     /// The server refused a command of the transaction.
-    fn take_failure(&mut self, told: Told, reply: &Reply<'_>, frame: &[u8], observations: &mut Observations) -> Flow {
+    fn take_failure(&mut self, told: LastSent, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         if transaction.own.is_none() {
             self.transaction = None;
             return Flow::Break(self.pass_on(frame));
         }
         let step = match error_code(reply) {
-            _ if transaction.answered && is_over(reply) => self.again(Obstacle::Rival, observations),
-            Some(code::TRANSACTION_TOO_OLD) => self.again(Obstacle::Number, observations),
+            _ if transaction.answered && is_over(reply) => self.again(RestartReason::Rival, outcomes),
+            Some(code::TRANSACTION_TOO_OLD) => self.again(RestartReason::Number, outcomes),
             // This number was used, by the statement as it was sent before.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
                 let message = self.asking().end("abortTransaction");
-                self.tell(Told::EndEarlier, message)
+                self.tell(LastSent::EndEarlier, message)
             }
-            _ if asking::is_gone(reply) => {
+            _ if commands::is_gone(reply) => {
                 Step::Close("the server went away from a transaction of docward's".to_owned())
             }
-            _ if asking::has_label(reply, "TransientTransactionError") => self.again(Obstacle::Others, observations),
+            _ if commands::has_label(reply, "TransientTransactionError") => self.again(RestartReason::Others, outcomes),
             // Drivers would report that as a want of retryable writes.
-            Some(code::ILLEGAL_OPERATION) if told == Told::Find => {
+            Some(code::ILLEGAL_OPERATION) if told == LastSent::Find => {
                 transaction.own = None;
                 let reason = "it takes a transaction, which only replica sets and sharded clusters have";
-                self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), observations)
+                self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), outcomes)
             }
             _ => self.end_with(frame),
         };
@@ -330,12 +332,12 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The same from the beginning, after a pause if somebody is in the way.
-    fn again(&mut self, obstacle: Obstacle, observations: &mut Observations) -> Step {
+    fn again(&mut self, obstacle: RestartReason, outcomes: &mut RuleOutcomes) -> Step {
         let Some(mut transaction) = self.transaction.take() else { return self.conclude() };
-        let (attempts, rivalries) = self.judged.get_mut(transaction.index).map_or((MAX_CONFLICTS, 0), |judged| {
-            judged.attempts += 1;
-            judged.rivalries += u32::from(obstacle == Obstacle::Rival);
-            (judged.attempts, judged.rivalries)
+        let (attempts, rivalries) = self.evaluated.get_mut(transaction.index).map_or((MAX_CONFLICTS, 0), |evaluated| {
+            evaluated.attempts += 1;
+            evaluated.rivalries += u32::from(obstacle == RestartReason::Rival);
+            (evaluated.attempts, evaluated.rivalries)
         });
         if attempts >= MAX_CONFLICTS {
             transaction.own = None;
@@ -345,14 +347,14 @@ impl<'f> BatchJob<'f> {
                 reason: format!("{attempts} attempts met other writes to the same nodes"),
                 hint: "Try again later.".to_owned(),
             };
-            return self.give_up(rejection, observations);
+            return self.give_up(rejection, outcomes);
         }
         let pause = match obstacle {
-            Obstacle::Number => Duration::ZERO,
-            Obstacle::Others => self.pause(attempts, attempts.min(LONGEST_PAUSE)),
-            Obstacle::Rival => self.pause(attempts, rivalries.min(LONGEST_TRUCE)),
+            RestartReason::Number => Duration::ZERO,
+            RestartReason::Others => self.pause(attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
+            RestartReason::Rival => self.pause(attempts, rivalries.min(LONGEST_TRUCE)),
         };
-        self.awaiting = Awaiting::Transaction(Told::Pause);
+        self.awaiting = Awaiting::Transaction(LastSent::Pause);
         Step::Pause(self.max_time().map_or(pause, |left| pause.min(left)))
     }
 
@@ -390,9 +392,9 @@ impl<'f> BatchJob<'f> {
 
     /// The statement was carried out when the client sent it the first time. The members that the client's write
     /// concern asks for may still lack it: to commit it again waits for them.
-    fn was_done_before(&mut self, observations: &mut Observations) -> Step {
+    fn was_done_before(&mut self, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &mut self.transaction else { return self.conclude() };
-        match asking::remembered_reply(&self.command, self.batch.form, &transaction.statement.operation) {
+        match commands::remembered_reply(&self.command, self.batch.form, &transaction.statement.operation) {
             Some(reply) => {
                 transaction.applied = reply;
                 self.commit()
@@ -404,38 +406,38 @@ impl<'f> BatchJob<'f> {
                     reason: "it was carried out when it was sent the first time, and the answer was lost".to_owned(),
                     hint: "Read what it left; do not send it again.".to_owned(),
                 };
-                self.give_up(rejection, observations)
+                self.give_up(rejection, outcomes)
             }
         }
     }
 
     /// Nothing of the statement is to happen.
-    fn give_up(&mut self, rejection: Rejection, observations: &mut Observations) -> Step {
+    fn give_up(&mut self, rejection: Rejection, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &self.transaction else { return self.conclude() };
         let (index, own) = (transaction.index, transaction.own);
         let Some((rule, _)) = transaction.conversations.get(transaction.at) else { return self.conclude() };
         let rule = *rule;
         let namespace = self.batch.namespace(&transaction.statement);
-        observations.note(rule, namespace, Said::Reject, Some(&rejection));
-        if let Some(judged) = self.judged.get_mut(index) {
-            judged.refused = Some(Refused { rule, rejection });
+        outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+        if let Some(evaluated) = self.evaluated.get_mut(index) {
+            evaluated.refused = Some(RejectedBy { rule, rejection });
         }
         if let Some(runs) = &mut self.runs {
             runs.pop_front();
         }
         self.stopped |= self.stops_on_error();
         if own.is_some_and(|own| own.begun) {
-            return self.abort(Afterwards::GoOn);
+            return self.abort(AfterAbort::GoOn);
         }
         self.transaction = None;
-        self.advance(observations)
+        self.advance(outcomes)
     }
 
     /// The transaction is over; its statement's reply is treated like any other.
-    fn deliver(&mut self, frame: &[u8], observations: &mut Observations) -> Step {
+    fn deliver(&mut self, frame: &[u8], outcomes: &mut RuleOutcomes) -> Step {
         self.transaction = None;
         match self.take_reply(frame) {
-            Flow::Continue(()) => self.advance(observations),
+            Flow::Continue(()) => self.advance(outcomes),
             Flow::Break(step) => step,
         }
     }

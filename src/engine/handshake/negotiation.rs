@@ -1,4 +1,4 @@
-//! Which compressors each side of a connection speaks: heard and said in the hellos, and held until the next.
+//! Which compressors each side of a connection applies: heard and said in the hellos, and held until the next.
 //!
 //! Unless docward has a list of its own for the upstream, the client's goes through, less what docward cannot
 //! read, and the server's answer is the client's: both sides then speak the same. With a list of its own docward
@@ -43,7 +43,7 @@ impl Negotiation {
         self.client.contains(&compressor)
     }
 
-    /// How a request goes upstream that came from the client as `came`: the same way if the upstream speaks it.
+    /// How a request goes upstream that came from the client as `came`: the same way if the upstream applies it.
     pub fn for_upstream(&self, came: Option<Compressor>) -> Option<Method> {
         if let Some(same) = came.filter(|came| self.upstream.contains(came)) {
             return Some(same.into());
@@ -88,7 +88,7 @@ impl Negotiation {
     }
 }
 
-/// The compressors of a list that docward speaks, each once.
+/// The compressors of a list that docward applies, each once.
 fn known(list: Option<Value<'_>>) -> List {
     let names = list.and_then(Value::as_array).unwrap_or(Document::EMPTY);
     let mut known = List::new();

@@ -1,4 +1,4 @@
-//! `copies`: which writes of references pass, and that a rule judges the collections its copies are in.
+//! `copies`: which writes of references pass, and that a rule evaluates the collections its copies are in.
 
 use super::*;
 
@@ -301,5 +301,5 @@ fn a_rule_judges_where_its_copies_are() {
     assert!(matches!(step("c", doc! {"of": 1}), Step::Reply(_)));
     assert!(matches!(step("c", doc! {"of": 1, "name": "x"}), Step::ForwardOriginal { .. }));
     assert!(matches!(step("originals", doc! {"of": 1}), Step::ForwardOriginal { .. }));
-    assert!(matches!(triage(&update(&[]), &rules), Triage::Judge));
+    assert!(matches!(triage(&update(&[]), &rules), Triage::Evaluate));
 }

@@ -7,7 +7,7 @@ use crate::engine::coverage::{Outcome, Way, coverage};
 /// A pattern on `d.c`, and what it cannot leave alone.
 struct Sample {
     pattern: &'static str,
-    /// Where it judges statements.
+    /// Where it evaluates statements.
     collection: &'static str,
     document: Bson,
     operators: Bson,
@@ -118,13 +118,13 @@ fn samples() -> Vec<Sample> {
 }
 
 /// What became of a command, and what was said of it.
-fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<Said>) {
+fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<OutcomeKind>) {
     if let Triage::Forward { expects_reply } = triage(message, rules) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);
     let step = plan.next(Input::Start, &mut session());
-    let said = plan.take_observations().iter().map(|observation| observation.said).collect();
+    let said = plan.take_outcomes().iter().map(|outcome| outcome.said).collect();
     (step, said)
 }
 
@@ -144,10 +144,10 @@ fn check(rules: &RuleSet, sample: &Sample, way: &Way, name: &str) {
     let forwarded = matches!(step, Step::ForwardOriginal { .. });
     let as_claimed = match way.outcome {
         Outcome::Enforced => !forwarded || !said.is_empty(),
-        Outcome::Refused => matches!(step, Step::Reply(_) | Step::Close(_)),
+        Outcome::Rejected => matches!(step, Step::Reply(_) | Step::Close(_)),
         // Hidden fields may still be left out of what findAndModify returns.
         Outcome::Allowed => {
-            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [Said::Allow]
+            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [OutcomeKind::Allow]
         }
         Outcome::Passes => forwarded && said.is_empty(),
     };
@@ -163,8 +163,8 @@ fn what_coverage_claims_is_what_plans_do() {
             let text = format!("unsupported: {unsupported}\n{}", sample.pattern);
             let rules = rules(&[("d.c", &text)]);
             let covered = coverage(&rules);
-            let judged = format!("d.{}", sample.collection);
-            let found = covered.iter().find(|covered| covered.namespaces.iter().any(|ns| ns.to_string() == judged));
+            let evaluated = format!("d.{}", sample.collection);
+            let found = covered.iter().find(|covered| covered.namespaces.iter().any(|ns| ns.to_string() == evaluated));
             for way in &found.unwrap().ways {
                 let unnamed = [""];
                 let names = if way.commands.is_empty() { &unnamed[..] } else { &way.commands };
@@ -193,7 +193,7 @@ fn patterns_differ_in_what_they_look_at() {
     for (pattern, what, name, expected) in [
         ("replacement: {}", "insert", "insert", Outcome::Passes),
         ("replacement: {}", "replacement", "findandmodify", Outcome::Enforced),
-        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Refused),
+        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Rejected),
         ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Allowed),
         ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
         ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
@@ -209,7 +209,7 @@ fn patterns_differ_in_what_they_look_at() {
         ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", Outcome::Passes),
         ("defaults: { maxTimeMS: 5 }", "insert", "insert", Outcome::Enforced),
         ("replacement: {}", "definition of it", "drop", Outcome::Passes),
-        ("replacement: {}", "legacy opcode", "OP_UPDATE", Outcome::Refused),
+        ("replacement: {}", "legacy opcode", "OP_UPDATE", Outcome::Rejected),
     ] {
         assert_eq!(outcome(pattern, what, name), expected, "{pattern}: {what} by {name}");
     }

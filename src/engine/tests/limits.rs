@@ -61,9 +61,9 @@ fn only_the_statement_that_became_too_large_is_refused() {
     let mut plan = Plan::new(&message, &rules, NOW);
     let Step::Exchange(sent) = in_turns(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
     assert_eq!(documents_of(&sent).1, [0, 2]);
-    let noted = plan.take_observations();
+    let noted = plan.take_outcomes();
     assert!(
-        noted.iter().any(|noted| noted.said == Said::Reject && noted.reason.contains("16777216 bytes")),
+        noted.iter().any(|noted| noted.said == OutcomeKind::Reject && noted.reason.contains("16777216 bytes")),
         "{noted:?}"
     );
     let Step::Reply(reply) = plan.next(Input::Reply(&replies(doc! {"n": 2, "ok": 1.0})), &mut session) else {

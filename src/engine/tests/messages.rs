@@ -1,4 +1,4 @@
-//! Whole messages: stances, users, roads around statements, what cannot be read, triage, explain.
+//! Whole messages: stances, users, indirect_writes around statements, what cannot be read, triage, explain.
 
 use super::*;
 
@@ -37,19 +37,19 @@ fn shadow_and_except_speak_but_do_not_act() {
         let rules = rules(&[("d.c", text)]);
         let mut plan = Plan::new(&replace, &rules, NOW);
         let step = plan.next(Input::Start, session);
-        (step, plan.take_observations().iter().map(|o| (o.said, o.statements)).collect::<Vec<_>>())
+        (step, plan.take_outcomes().iter().map(|o| (o.said, o.statements)).collect::<Vec<_>>())
     };
     let mut nobody = session();
     let (step, heard) = said("mode: shadow\nreplacement: {}", &mut nobody);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
-    assert_eq!(heard, [(Said::ShadowReject, 1)]);
+    assert_eq!(heard, [(OutcomeKind::ShadowReject, 1)]);
     let (step, heard) = said("mode: disabled\nreplacement: {}", &mut nobody);
     assert!(matches!(step, Step::ForwardOriginal { .. }) && heard.is_empty());
 
     let mut migrator = Session { app_name: Some("migrator-7".into()), ..Session::default() };
     let (step, heard) = said("except: { apps: [\"migrator-*\"] }\nreplacement: {}", &mut migrator);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
-    assert_eq!(heard, [(Said::ExceptReject, 1)]);
+    assert_eq!(heard, [(OutcomeKind::ExceptReject, 1)]);
 
     let mut root = Session { users: Some(vec![("admin".into(), "root".into())]), ..Session::default() };
     let (step, _) = said("except: { users: [admin.root] }\nreplacement: {}", &mut root);
@@ -75,7 +75,7 @@ fn who_is_authenticated_is_asked_once() {
 fn roads_around_statements_are_refused_unless_allowed() {
     let reject = rules(&[("d.c", "replacement: {}")]);
     let allow = rules(&[("d.c", "unsupported: allow\nreplacement: {}")]);
-    let roads = [
+    let indirect_writes = [
         doc! {"aggregate": "x", "pipeline": [{"$out": "c"}], "$db": "d"},
         doc! {"aggregate": 1, "pipeline": [{"$merge": {"into": {"db": "d", "coll": "c"}}}], "$db": "e"},
         doc! {"aggregate": "x", "pipeline": [{"$out": {"db": "d", "coll": "c"}}], "$db": "e"},
@@ -88,9 +88,9 @@ fn roads_around_statements_are_refused_unless_allowed() {
         doc! {"convertToCapped": "c", "$db": "d"},
         doc! {"newWrite": "c", "$db": "d"},
     ];
-    for command in roads {
+    for command in indirect_writes {
         let message = frame(&command, "", &[], 0);
-        assert_eq!(triage(&message, &reject), Triage::Judge, "{command}");
+        assert_eq!(triage(&message, &reject), Triage::Evaluate, "{command}");
         let Step::Reply(reply) = first_step(&reject, &message) else { panic!("{command} passes") };
         let (reply, _) = documents(&reply);
         assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 121), "{command}");
@@ -182,8 +182,8 @@ fn triage_tells_from_the_first_bytes() {
     assert_eq!(triage(&elsewhere[..60], &rules), Triage::Forward { expects_reply: true });
     assert_eq!(triage(&elsewhere[..30], &rules), Triage::More);
     let protected = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
-    assert_eq!(triage(&protected, &rules), Triage::Judge);
-    assert_eq!(triage(&protected[..40], &rules), Triage::Judge, "$db is not here to tell");
+    assert_eq!(triage(&protected, &rules), Triage::Evaluate);
+    assert_eq!(triage(&protected[..40], &rules), Triage::Evaluate, "$db is not here to tell");
     let hello = frame(&doc! {"hello": 1, "$db": "admin"}, "", &[], 0);
     assert_eq!(triage(&hello, &rules), Triage::Hello);
     let sasl = frame(&doc! {"saslStart": 1, "$db": "admin"}, "", &[], 0);
@@ -206,7 +206,7 @@ fn a_login_by_certificate_is_refused_and_every_other_passes() {
         (doc! {"logout": 1, "$db": "admin"}, false),
     ] {
         let whole = frame(&command, "", &[], 0);
-        let expected = if refused { Triage::Judge } else { Triage::Authenticate { expects_reply: true } };
+        let expected = if refused { Triage::Evaluate } else { Triage::Authenticate { expects_reply: true } };
         assert_eq!(triage(&whole, &rules), expected, "{command}");
         let early = (16..whole.len()).map(|end| triage(&whole[..end], &rules));
         assert!(early.into_iter().all(|triage| triage == Triage::More || triage == expected), "{command}");

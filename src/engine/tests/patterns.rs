@@ -99,10 +99,10 @@ fn timestamps_reject_what_is_no_register_write() {
     check_rejected(
         ALL,
         doc! {"q": {}, "u": {"$set": {"t": t}, "$max": {"last_modified.t": t}}},
-        "where the stamps are",
+        "where the timestamps are",
     );
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$unset": {"t": ""}}}, "twice");
-    check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "stamps are kept per field");
+    check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "timestamps are kept per field");
     let filtered = doc! {"q": {}, "u": {"$set": {"t": t}}, "arrayFilters": [{"x": 1}], "multi": true};
     check_rejected(ALL, filtered, "arrayFilters");
     check_unchanged(ALL, doc! {"q": {}, "u": {"$unset": {"last_modified": ""}}});
@@ -150,7 +150,7 @@ fn the_deepest_path_that_timestamps_take_nests_no_deeper_than_servers_read() {
 #[test]
 fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
     let t = bson::DateTime::from_millis(5);
-    let stale = |stamp: &str| doc! {"$and": [{"$eq": [{"$type": stamp}, "date"]}, {"$gt": [stamp, t]}]};
+    let stale = |timestamp: &str| doc! {"$and": [{"$eq": [{"$type": timestamp}, "date"]}, {"$gt": [timestamp, t]}]};
     check_rewrite(
         "timestamps: { source: $comment.at, fields: [a], without_source: clock }",
         doc! {"q": {"_id": 1}, "u": {"$set": {"a": "$x"}}, "upsert": true},

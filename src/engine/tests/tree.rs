@@ -8,7 +8,7 @@ const TREE: &str = "tree: { path: path, parent: parent }";
 const CATEGORIES: [(&str, &str); 1] = [("d.c", TREE)];
 
 /// A plan under way: what it sends is taken apart, what it hears is made up.
-struct Dialogue<'p> {
+struct PlanRun<'p> {
     plan: Plan<'p>,
     session: Session,
     step: Step,
@@ -16,7 +16,7 @@ struct Dialogue<'p> {
     elapsed: Duration,
 }
 
-impl<'p> Dialogue<'p> {
+impl<'p> PlanRun<'p> {
     fn of(rules: &'p RuleSet, message: &'p [u8]) -> Self {
         let mut session = session();
         session.own.id = [7; 16];
@@ -103,7 +103,7 @@ fn what_needs_no_look_is_decided_at_once() {
 fn an_insert_touches_its_parent_in_one_transaction() {
     let rules = rules(&CATEGORIES);
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {});
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     let (find, (lsid, number, starts)) = dialogue.sent();
     assert_eq!(find.get_document("filter").unwrap(), &doc! {"_id": {"$in": ["Books"]}});
     assert!(starts && dialogue.plan.must_finish());
@@ -128,7 +128,7 @@ fn who_meets_another_write_begins_anew_under_the_next_number() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid.clone(), "txnNumber": 5i64});
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     let (_, (session, number, _)) = dialogue.sent();
     assert_ne!(session, lsid);
     assert_eq!(number, 5 << 10);
@@ -152,7 +152,7 @@ fn a_duplicate_key_is_the_clients_at_once() {
     };
     let statement = doc! {"q": {"_id": "Go", "x": 5}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
     let message = update(&[statement]);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.finds(&[]).finds(&[books()]).hears(doc! {"n": 2, "nModified": 2, "ok": 1.0});
     let reply = dialogue.hears(doc! {"n": 0, "nModified": 0, "writeErrors": [error.clone()], "ok": 1.0}).reply();
     assert_eq!(reply.get_array("writeErrors").unwrap(), &[error.clone().into()]);
@@ -160,7 +160,7 @@ fn a_duplicate_key_is_the_clients_at_once() {
     let mut command = doc! {"findAndModify": "c", "query": {"_id": "Go", "x": 5}, "upsert": true, "$db": "d"};
     command.insert("update", doc! {"$set": {"parent": "Books"}});
     let message = frame(&command, "", &[], 0);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.finds(&[]).finds(&[books()]).hears(doc! {"n": 2, "nModified": 2, "ok": 1.0});
     let mut failure = doc! {"ok": 0.0};
     failure.extend(error);
@@ -173,8 +173,8 @@ fn a_duplicate_key_is_the_clients_at_once() {
 fn the_clients_time_limit_holds_for_all_attempts_together() {
     let rules = rules(&CATEGORIES);
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 100});
-    let mut dialogue = Dialogue::of(&rules, &message);
-    let limit = |dialogue: &Dialogue<'_>| dialogue.sent().0.get_i32("maxTimeMS").unwrap();
+    let mut dialogue = PlanRun::of(&rules, &message);
+    let limit = |dialogue: &PlanRun<'_>| dialogue.sent().0.get_i32("maxTimeMS").unwrap();
     assert_eq!(limit(&dialogue), 100);
     dialogue.finds(&[books()]).hears(conflict());
     dialogue.elapsed = Duration::from_millis(70);
@@ -196,7 +196,7 @@ fn the_clients_time_limit_holds_for_all_attempts_together() {
     assert_eq!(reply.get_str("codeName").unwrap(), "MaxTimeMSExpired");
     // Without a limit it goes on.
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 0});
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.elapsed = Duration::from_secs(9);
     dialogue.hears(conflict()).waits();
     assert!(dialogue.sent().0.get("maxTimeMS").is_none());
@@ -207,7 +207,7 @@ fn a_write_that_was_done_is_not_done_again() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid, "txnNumber": 5i64});
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     let number = dialogue.sent().1.1;
     // A later attempt than the first is known, and it was committed.
     dialogue.hears(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"}).waits();
@@ -218,7 +218,7 @@ fn a_write_that_was_done_is_not_done_again() {
     assert_eq!(commit, doc! {"commitTransaction": 1, "writeConcern": {"w": "majority"}});
     assert_eq!(dialogue.hears(doc! {"ok": 1.0}).reply(), doc! {"n": 1, "ok": 1.0});
     // It was not: the next attempt is ours.
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.hears(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"});
     let (_, (_, next, starts)) = dialogue.hears(doc! {"ok": 1.0}).waits().sent();
     assert_eq!((next, starts), (number + 1, true));
@@ -230,7 +230,7 @@ fn who_is_ended_by_the_same_write_leaves_it_more_and_more_time() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid, "txnNumber": 5i64});
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     let mut pause_after = |replies: [Bson; 2]| {
         replies.into_iter().for_each(|reply| _ = dialogue.hears(reply));
         let Step::Pause(pause) = dialogue.step else { panic!("{:?}", dialogue.step) };
@@ -265,7 +265,7 @@ fn a_commit_that_may_be_undone_is_repeated_by_the_driver_if_that_is_answered() {
     let statement = doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
     let upsert = frame(&upsert, "updates", &[statement], 0);
     for (message, finds, labelled) in [(&retryable, 1, true), (&once, 1, false), (&upsert, 2, false)] {
-        let mut dialogue = Dialogue::of(&rules, message);
+        let mut dialogue = PlanRun::of(&rules, message);
         if finds > 1 {
             dialogue.finds(&[]);
         }
@@ -288,7 +288,7 @@ fn inside_a_transaction_everything_is_the_clients() {
     let mut message = doc! {"update": "c", "$db": "d"};
     message.extend(session);
     let message = frame(&message, "updates", &[doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}}], 0);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     assert_eq!(dialogue.sent().1, (lsid.clone(), 5, true));
     assert!(!dialogue.plan.must_finish());
     dialogue.finds(&[doc! {"_id": "Go", "path": bson::Bson::Null}]);
@@ -310,10 +310,10 @@ fn inside_a_transaction_everything_is_the_clients() {
     );
 
     // The server's error is the client's, label and all.
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     assert_eq!(dialogue.hears(conflict()).reply(), conflict());
     // A rejection ends the transaction, as a write error of the server would.
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.finds(&[doc! {"_id": "Go", "path": bson::Bson::Null}]);
     assert_eq!(dialogue.finds(&[]).sent().0, doc! {"abortTransaction": 1});
 }
@@ -322,7 +322,7 @@ fn inside_a_transaction_everything_is_the_clients() {
 fn deletes_look_for_children_first() {
     let rules = rules(&CATEGORIES);
     let message = frame(&doc! {"delete": "c", "$db": "d"}, "deletes", &[doc! {"q": {"n": 1}, "limit": 1}], 0);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     assert_eq!(dialogue.sent().0.get_document("filter").unwrap(), &doc! {"n": 1});
     let (find, _) = dialogue.finds(&[books()]).sent();
     let children = doc! {"path": {"$in": [",Books,"]}, "_id": {"$type": "string"}};
@@ -343,7 +343,7 @@ fn a_bulk_write_is_carried_out_op_by_op() {
     ];
     let body = doc! {"bulkWrite": 1, "$db": "admin", "nsInfo": [{"ns": "d.c"}]};
     let message = frame(&body, "ops", &ops, 0);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     assert_eq!(dialogue.sent().0.get_str("find").unwrap(), "c");
     dialogue.finds(&[books()]).hears(doc! {"n": 2, "ok": 1.0});
     let done = || {
@@ -367,7 +367,7 @@ fn a_transaction_that_a_refused_command_leaves_open_is_ended() {
     let refused = doc! {"ok": 0.0, "code": 40415, "errmsg": "BSON field 'nonsense' is unknown"};
     // The client's own statement, or what goes before it.
     for done in 0..3 {
-        let mut dialogue = Dialogue::of(&rules, &message);
+        let mut dialogue = PlanRun::of(&rules, &message);
         if done > 0 {
             dialogue.finds(&[books()]);
         }
@@ -385,7 +385,7 @@ fn a_transaction_that_a_refused_command_leaves_open_is_ended() {
 fn an_upsert_by_its_path_gets_its_parent() {
     let rules = rules(&CATEGORIES);
     let message = update(&[doc! {"q": {"_id": "Go"}, "u": {"$set": {"path": ",Books,", "x": 1}}, "upsert": true}]);
-    let mut dialogue = Dialogue::of(&rules, &message);
+    let mut dialogue = PlanRun::of(&rules, &message);
     dialogue.finds(&[]);
     dialogue.finds(&[books()]);
     let (sent, _) = dialogue.hears(doc! {"n": 1, "nModified": 1, "ok": 1.0}).sent();

@@ -10,7 +10,7 @@ use crate::document::{Document, OwnedValue, document};
 use crate::patterns::Rejection;
 use crate::patterns::copies::is_reference;
 use crate::patterns::filter::narrowed;
-use crate::patterns::procedure::{Conversation, Heard, Procedure, TOUCH, Wish};
+use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun, TOUCH};
 
 /// How many originals one statement may delete: each is named in the queries for references.
 const MAX_ORIGINALS: usize = 1000;
@@ -32,13 +32,13 @@ pub(super) struct Holding {
 }
 
 impl Procedure for Releasing {
-    fn begin(&self) -> Box<dyn Conversation> {
+    fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(Release { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
     }
 }
 
 impl Procedure for Holding {
-    fn begin(&self) -> Box<dyn Conversation> {
+    fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(Hold { statement: self.clone(), stage: HoldStage::Start })
     }
 }
@@ -59,41 +59,41 @@ enum ReleaseStage {
     Applied,
 }
 
-impl Conversation for Release {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+impl ProcedureRun for Release {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
         match (self.stage, heard) {
             (ReleaseStage::Start, _) => {
                 self.stage = ReleaseStage::Originals;
                 let limit = if multi { MAX_ORIGINALS as i32 + 1 } else { 1 };
-                Wish::Select { limit, fields: ids_only() }
+                NextAction::Select { limit, fields: ids_only() }
             }
-            (ReleaseStage::Originals, Heard::Documents(found)) if found.len() > MAX_ORIGINALS => {
-                Wish::Reject(Rejection::new(
+            (ReleaseStage::Originals, ActionResult::Documents(found)) if found.len() > MAX_ORIGINALS => {
+                NextAction::Reject(Rejection::new(
                     format!(
                         "it deletes more than {MAX_ORIGINALS} documents, to which references cannot all be looked for"
                     ),
                     "Delete in parts.",
                 ))
             }
-            (ReleaseStage::Originals, Heard::Documents(found)) => {
+            (ReleaseStage::Originals, ActionResult::Documents(found)) => {
                 self.ids = ids(found).collect();
                 self.look(0, operation)
             }
-            (ReleaseStage::References(entry), Heard::Documents([])) => self.look(entry + 1, operation),
-            (ReleaseStage::References(entry), _) => Wish::Reject(self.referenced(entry)),
-            (ReleaseStage::Applied, _) => Wish::Finish,
-            (ReleaseStage::Originals, _) => Wish::Reject(lost()),
+            (ReleaseStage::References(entry), ActionResult::Documents([])) => self.look(entry + 1, operation),
+            (ReleaseStage::References(entry), _) => NextAction::Reject(self.referenced(entry)),
+            (ReleaseStage::Applied, _) => NextAction::Finish,
+            (ReleaseStage::Originals, _) => NextAction::Reject(lost()),
         }
     }
 }
 
 impl Release {
     /// Looks for references of the entry with this number, if there is one.
-    fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> Wish<'a> {
+    fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> NextAction<'a> {
         let Some(entry) = self.statement.entries.get(number).filter(|_| !self.ids.is_empty()) else {
             self.stage = ReleaseStage::Applied;
-            return Wish::Apply(self.pinned(operation));
+            return NextAction::Apply(self.pinned(operation));
         };
         self.stage = ReleaseStage::References(number);
         let filter = document(|w| {
@@ -104,7 +104,7 @@ impl Release {
                 w.nested("_id", |w| w.array("$nin", |a| self.ids.iter().for_each(|id| a.value(id.as_value()))));
             }
         });
-        Wish::FindIn { collection: entry.into.clone(), filter, limit: 1, fields: ids_only() }
+        NextAction::FindIn { collection: entry.into.clone(), filter, limit: 1, fields: ids_only() }
     }
 
     /// One document is the one that was looked at.
@@ -142,8 +142,8 @@ enum HoldStage {
     Applied,
 }
 
-impl Conversation for Hold {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+impl ProcedureRun for Hold {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
         let Holding { originals, keys } = &self.statement;
         match (self.stage, heard) {
             (HoldStage::Start, _) => {
@@ -152,20 +152,20 @@ impl Conversation for Hold {
                     w.nested("_id", |w| w.array("$in", |a| keys.iter().for_each(|key| a.value(key.as_value()))));
                 });
                 let limit = i32::try_from(keys.len()).unwrap_or(i32::MAX);
-                Wish::FindIn { collection: originals.clone(), filter, limit, fields: ids_only() }
+                NextAction::FindIn { collection: originals.clone(), filter, limit, fields: ids_only() }
             }
             // An original that is not there cannot be deleted either.
-            (HoldStage::Originals, Heard::Documents([])) | (HoldStage::Touched, _) => {
+            (HoldStage::Originals, ActionResult::Documents([])) | (HoldStage::Touched, _) => {
                 self.stage = HoldStage::Applied;
-                Wish::Apply(operation.clone())
+                NextAction::Apply(operation.clone())
             }
-            (HoldStage::Originals, Heard::Documents(found)) => {
+            (HoldStage::Originals, ActionResult::Documents(found)) => {
                 self.stage = HoldStage::Touched;
                 let statements = ids(found).flat_map(|id| touch(&id)).collect();
-                Wish::UpdateIn { collection: originals.clone(), statements }
+                NextAction::UpdateIn { collection: originals.clone(), statements }
             }
-            (HoldStage::Applied, _) => Wish::Finish,
-            (HoldStage::Originals, _) => Wish::Reject(lost()),
+            (HoldStage::Applied, _) => NextAction::Finish,
+            (HoldStage::Originals, _) => NextAction::Reject(lost()),
         }
     }
 }

@@ -80,6 +80,6 @@ fn rules_do_not_copy_into_one_field_or_in_circles() {
     let key = "[{ into: d.b, key: k, fields: { x: a.b } }]";
     let by_copied_key = "[{ into: d.b, key: a.b, fields: { x: y } }]";
     assert_eq!(enforced(&[("d.a", key), ("d.c", by_copied_key)]), nothing, "a copied key");
-    assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "shadow", INTO_B)]).is_ok(), "a trial beside the rule");
+    assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "shadow", INTO_B)]).is_ok(), "a rule_test beside the rule");
     assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "disabled", INTO_B)]).is_ok());
 }

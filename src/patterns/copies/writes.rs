@@ -1,6 +1,6 @@
 //! Which writes of references pass: a reference is written together with its copied fields.
 //!
-//! What a write does is asked of [`crate::effect`]. References in arrays are judged one by one, each by the elements
+//! What a write does is asked of [`crate::effect`]. References in arrays are evaluated one by one, each by the elements
 //! that a value contains, or by the position that an operator names (`hobbies.0`, `hobbies.$`, `hobbies.$[x]`).
 
 use smallvec::SmallVec;
@@ -51,27 +51,27 @@ enum Place<'u> {
 }
 
 impl<'e> Writes<'e> {
-    pub(super) fn judge(&mut self, statement: &Statement<'_>) -> Result<(), Fault> {
+    pub(super) fn evaluate(&mut self, statement: &Statement<'_>) -> Result<(), Fault> {
         match &statement.operation {
             Operation::Delete(_) => Ok(()),
-            Operation::Insert(insert) => self.judge_document(insert.document.as_document()),
-            Operation::Update(update) => self.judge_update(statement, update),
+            Operation::Insert(insert) => self.evaluate_document(insert.document.as_document()),
+            Operation::Update(update) => self.evaluate_update(statement, update),
         }
     }
 
-    fn judge_update(&mut self, statement: &Statement<'_>, update: &Update<'_>) -> Result<(), Fault> {
+    fn evaluate_update(&mut self, statement: &Statement<'_>, update: &Update<'_>) -> Result<(), Fault> {
         let operators = match meaning(&update.modification) {
-            Modification::Replacement(document) => return self.judge_document(document.as_document()),
+            Modification::Replacement(document) => return self.evaluate_document(document.as_document()),
             Modification::Operators(operators) => operators.as_document(),
             Modification::Pipeline(_) | Modification::ClientPipeline(_) => return Err(self.unclear(&self.entry.key)),
         };
         let entry = self.entry;
-        let touches = self.judge_operators(operators, |locator| names_key(entry, locator, statement, update))?;
+        let touches = self.evaluate_operators(operators, |locator| names_key(entry, locator, statement, update))?;
         if !update.upsert {
             return Ok(());
         }
         let on_insert = touched(operators).filter(|(operator, ..)| *operator == b"$setOnInsert");
-        let touches = touches | self.judge_elements(on_insert)?;
+        let touches = touches | self.evaluate_elements(on_insert)?;
         // Operators on other fields may be such that nothing can be told of the whole document.
         let upsert = match touches {
             true => inserted(&statement.operation),
@@ -90,16 +90,16 @@ impl<'e> Writes<'e> {
                 }
             }
         };
-        self.judge_upsert(|path| upsert.at(path), update.filter.as_document())
+        self.evaluate_upsert(|path| upsert.at(path), update.filter.as_document())
     }
 
     /// A document that is inserted, or takes a stored one's place.
-    fn judge_document(&mut self, document: Document<'_>) -> Result<(), Fault> {
+    fn evaluate_document(&mut self, document: Document<'_>) -> Result<(), Fault> {
         let holders = self.entry.holders(document);
-        self.judge_holders(&holders)
+        self.evaluate_holders(&holders)
     }
 
-    fn judge_holders(&mut self, holders: &Holders<'_>) -> Result<(), Fault> {
+    fn evaluate_holders(&mut self, holders: &Holders<'_>) -> Result<(), Fault> {
         if holders.nested {
             return Err(self.unclear(&self.entry.key));
         }
@@ -107,17 +107,21 @@ impl<'e> Writes<'e> {
             if self.entry.reference(*holder) == Reference::Nothing {
                 return Ok(());
             }
-            self.judge_changes(|_, local| of_lookup(local.lookup(*holder)), || false)
+            self.evaluate_changes(|_, local| of_lookup(local.lookup(*holder)), || false)
         })
     }
 
     /// Judges what operators do to a stored document's references. Whether they do anything to them.
-    fn judge_operators<'u>(&mut self, operators: Document<'u>, names_key: impl Fn(&[u8]) -> bool) -> Result<bool, Fault>
+    fn evaluate_operators<'u>(
+        &mut self,
+        operators: Document<'u>,
+        names_key: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool, Fault>
     where
         'e: 'u,
     {
         let writes = || touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-        let mut touches = self.judge_elements(writes())?;
+        let mut touches = self.evaluate_elements(writes())?;
         let mut locators: SmallVec<[&[u8]; 2]> = SmallVec::new();
         for (_, path, _) in writes() {
             if let Place::Inside(locator) = place(self.entry, path)
@@ -130,13 +134,13 @@ impl<'e> Writes<'e> {
         let entry = self.entry;
         for locator in locators {
             let within = || writes().filter(|(_, path, _)| place(entry, path) == Place::Inside(locator));
-            self.judge_changes(|field, _| change(field, locator, within()), || names_key(locator))?;
+            self.evaluate_changes(|field, _| change(field, locator, within()), || names_key(locator))?;
         }
         Ok(touches)
     }
 
     /// Judges what is written as a holder or around it: every reference in the value. Whether there is anything.
-    fn judge_elements<'u>(
+    fn evaluate_elements<'u>(
         &mut self,
         writes: impl Iterator<Item = (&'u [u8], &'u [u8], Value<'u>)>,
     ) -> Result<bool, Fault>
@@ -155,15 +159,15 @@ impl<'e> Writes<'e> {
             };
             touches = true;
             match operator {
-                b"$set" | b"$setOnInsert" => self.judge_holders(&holders_of(value, way, listed))?,
+                b"$set" | b"$setOnInsert" => self.evaluate_holders(&holders_of(value, way, listed))?,
                 b"$push" | b"$addToSet" if !listed => {
                     let each =
                         value.as_document().and_then(|modifiers| modifiers.get("$each")).and_then(Value::as_array);
                     match each {
                         Some(elements) => elements
                             .values()
-                            .try_for_each(|element| self.judge_holders(&holders_of(element, way, true)))?,
-                        None => self.judge_holders(&holders_of(value, way, true))?,
+                            .try_for_each(|element| self.evaluate_holders(&holders_of(element, way, true)))?,
+                        None => self.evaluate_holders(&holders_of(value, way, true))?,
                     }
                 }
                 b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => {}
@@ -176,29 +180,29 @@ impl<'e> Writes<'e> {
     }
 
     /// Judges the document that an upsert inserts.
-    fn judge_upsert<'i>(&mut self, at: impl Fn(&Path) -> Held<'i>, filter: Document<'i>) -> Result<(), Fault> {
+    fn evaluate_upsert<'i>(&mut self, at: impl Fn(&Path) -> Held<'i>, filter: Document<'i>) -> Result<(), Fault> {
         for list in self.entry.lists() {
             let Some(path) = Path::parse(list) else { continue };
             let array = match at(&path) {
                 Held::Value(value) if value.kind == Kind::Array => Some(value),
-                // What was pushed is judged already; the filter may have put an array there.
+                // What was pushed is evaluated already; the filter may have put an array there.
                 Held::Some(Some(Kind::Array)) => equality(filter, list),
                 Held::Some(None) | Held::Unknown => return Err(self.unclear(&path)),
                 _ => continue,
             };
             let way = self.entry.key_way(list);
-            return array.map_or(Ok(()), |array| self.judge_holders(&holders_of(array, way, false)));
+            return array.map_or(Ok(()), |array| self.evaluate_holders(&holders_of(array, way, false)));
         }
         // A document without a reference is nobody's copy.
         if at(&self.entry.key) == Held::Missing {
             return Ok(());
         }
-        self.judge_changes(|field, _| of_held(at(field)), || false)
+        self.evaluate_changes(|field, _| of_held(at(field)), || false)
     }
 
     /// `change` says what becomes of a field, which it gets by its whole path and by its path in the holder.
     /// `names_key`: the filter names the original, as an application does that updates the copies itself.
-    fn judge_changes<'u>(
+    fn evaluate_changes<'u>(
         &mut self,
         change: impl Fn(&'u Path, &'u Path) -> Change<'u>,
         names_key: impl Fn() -> bool,

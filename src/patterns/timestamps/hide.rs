@@ -1,4 +1,4 @@
-//! `hide: true`: reads do not return the stamps' field unless they ask for it by name.
+//! `hide: true`: reads do not return the timestamps' field unless they ask for it by name.
 
 use crate::document::{Document, Kind, OwnedValue, Value, document, edit};
 
@@ -12,7 +12,7 @@ pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<O
 }
 
 /// A pipeline, as the array's document, with `$unset` of `field` where it costs no index; `None` when it names the field, or
-/// reads no documents of the collection, or writes what it reads: a copy keeps the stamps.
+/// reads no documents of the collection, or writes what it reads: a copy keeps the timestamps.
 pub(super) fn pipeline(stages: Document<'_>, field: &str) -> Option<OwnedValue> {
     if mentions(Value { kind: Kind::Array, bytes: stages.as_bytes() }, field) {
         return None;

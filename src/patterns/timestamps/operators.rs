@@ -1,23 +1,23 @@
 //! Writes to protected fields beside operators that a pipeline cannot express (`$push` with `$sort`, array filters,
 //! positional paths, `$setOnInsert` of an upsert): the operators themselves, without the writes that are late.
 //!
-//! Which ones are late is read from the stored document's stamps, in one transaction with the statement.
+//! Which ones are late is read from the stored document's timestamps, in one transaction with the statement.
 
 use super::Timestamps;
-use super::pipeline::Stamp;
-use super::settings::{Per, StampType, Time};
+use super::pipeline::FieldTimestamp;
+use super::settings::{Per, Time, TimestampType};
 use super::writes::{Change, Put, Write, Writes};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
 use crate::patterns::Rejection;
-use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
+use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
 /// A statement with protected writes.
 #[derive(Debug, Clone)]
 pub(super) struct InOperators {
     store: String,
     per: Per,
-    stamp_type: StampType,
+    timestamp_type: TimestampType,
     /// The protected paths that it writes, and when.
     protected: Vec<(String, Time)>,
     /// Protected paths that its filter puts into a document that it inserts.
@@ -25,29 +25,31 @@ pub(super) struct InOperators {
 }
 
 impl InOperators {
-    pub(super) fn new(rule: &Timestamps, protected: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> Self {
-        let owned = |stamps: &[Stamp<'_>]| stamps.iter().map(|stamp| (stamp.path.to_owned(), stamp.time)).collect();
+    pub(super) fn new(rule: &Timestamps, protected: &[FieldTimestamp<'_>], pinned: &[FieldTimestamp<'_>]) -> Self {
+        let owned = |timestamps: &[FieldTimestamp<'_>]| {
+            timestamps.iter().map(|timestamp| (timestamp.path.to_owned(), timestamp.time)).collect()
+        };
         Self {
             store: rule.store.clone(),
             per: rule.per,
-            stamp_type: rule.stamp_type,
+            timestamp_type: rule.timestamp_type,
             protected: owned(protected),
             pinned: owned(pinned),
         }
     }
 
-    /// Whether the write of the field at `path` is late for the document with these stamps.
+    /// Whether the write of the field at `path` is late for the document with these timestamps.
     fn is_late(&self, stored: Document<'_>, path: &str, time: Time) -> bool {
-        let stamp = match self.per {
+        let timestamp = match self.per {
             Per::Document => stored.get(self.store.as_str()),
-            Per::Field => stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|stamps| {
-                match Path::parse(path)?.lookup(stamps) {
-                    Lookup::Found(stamp) => Some(stamp),
+            Per::Field => stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|timestamps| {
+                match Path::parse(path)?.lookup(timestamps) {
+                    Lookup::Found(timestamp) => Some(timestamp),
                     Lookup::Missing | Lookup::Blocked(_) => None,
                 }
             }),
         };
-        stamp.is_some_and(|stamp| self.stamp_type.is_newer(stamp, time))
+        timestamp.is_some_and(|timestamp| self.timestamp_type.is_newer(timestamp, time))
     }
 
     /// The protected writes that are not late.
@@ -55,7 +57,7 @@ impl InOperators {
         self.protected.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
     }
 
-    /// `operators` with the protected writes of `timely` only, and their stamps, for this stored document.
+    /// `operators` with the protected writes of `timely` only, and their timestamps, for this stored document.
     fn applied<'a>(
         &self,
         operators: Document<'_>,
@@ -75,7 +77,7 @@ impl InOperators {
             w.nested("$set", |w| {
                 let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 set.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
-                self.write_stamps(w, timely, stored);
+                self.write_timestamps(w, timely, stored);
             });
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 let name = match operator.key {
@@ -94,26 +96,26 @@ impl InOperators {
         })
     }
 
-    /// A store that is no document holds no stamps: one takes its place, as it does in a pipeline.
-    fn write_stamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)], stored: Document<'_>) {
+    /// A store that is no document holds no timestamps: one takes its place, as it does in a pipeline.
+    fn write_timestamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)], stored: Document<'_>) {
         let is_document = stored.get(self.store.as_str()).is_none_or(|store| store.as_document().is_some());
         match self.per {
             Per::Field if !is_document && !timely.is_empty() => {
                 let writes = timely.iter().map(|(path, time)| {
-                    let value = self.stamp_type.value(time);
+                    let value = self.timestamp_type.value(time);
                     Write { path, change: Change::Put(Put::Value(value)) }
                 });
                 // Protected paths are distinct, and none lies in another.
-                if let Ok(stamps) = Writes::new(writes.collect()) {
-                    w.nested(&self.store, |w| stamps.tree().write_values(w));
+                if let Ok(timestamps) = Writes::new(writes.collect()) {
+                    w.nested(&self.store, |w| timestamps.tree().write_values(w));
                 }
             }
             Per::Field => timely.iter().for_each(|(path, time)| {
-                w.value(format!("{}.{path}", self.store), self.stamp_type.value(time));
+                w.value(format!("{}.{path}", self.store), self.timestamp_type.value(time));
             }),
             Per::Document => {
                 if let Some((_, time)) = timely.first() {
-                    w.value(&self.store, self.stamp_type.value(time));
+                    w.value(&self.store, self.timestamp_type.value(time));
                 }
             }
         }
@@ -121,7 +123,7 @@ impl InOperators {
 }
 
 impl Procedure for InOperators {
-    fn begin(&self) -> Box<dyn Conversation> {
+    fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(Applying { statement: self.clone(), stage: Stage::Start })
     }
 }
@@ -139,41 +141,42 @@ enum Stage {
     Applied,
 }
 
-impl Conversation for Applying {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+impl ProcedureRun for Applying {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
         match (self.stage, heard) {
             (Stage::Start, _) => {
                 self.stage = Stage::Selected;
                 let fields = document(|w| w.int32(self.statement.store.as_str(), 1));
-                Wish::Select { limit: 1, fields }
+                NextAction::Select { limit: 1, fields }
             }
-            (Stage::Selected, Heard::Documents(found)) => {
+            (Stage::Selected, ActionResult::Documents(found)) => {
                 self.stage = Stage::Applied;
                 self.apply(operation, found.first().copied())
             }
-            (Stage::Applied, _) => Wish::Finish,
-            (Stage::Selected, _) => Wish::Reject(lost()),
+            (Stage::Applied, _) => NextAction::Finish,
+            (Stage::Selected, _) => NextAction::Reject(lost()),
         }
     }
 }
 
 impl Applying {
-    fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> Wish<'a> {
-        let Operation::Update(update) = operation else { return Wish::Reject(lost()) };
-        let Modification::Operators(operators) = &update.modification else { return Wish::Reject(lost()) };
-        let mut stamped = self.statement.timely(stored.unwrap_or(Document::EMPTY));
+    fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
+        let Operation::Update(update) = operation else { return NextAction::Reject(lost()) };
+        let Modification::Operators(operators) = &update.modification else { return NextAction::Reject(lost()) };
+        let mut timestamped = self.statement.timely(stored.unwrap_or(Document::EMPTY));
         if stored.is_none() {
-            stamped.extend(&self.statement.pinned);
+            timestamped.extend(&self.statement.pinned);
         }
         let document = stored.unwrap_or(Document::EMPTY);
-        let operators = Modification::Operators(self.statement.applied(operators.as_document(), &stamped, document));
+        let operators =
+            Modification::Operators(self.statement.applied(operators.as_document(), &timestamped, document));
         let mut update = Update { modification: operators, ..update.clone() };
         if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
             // The one that was looked at.
             update.conditions.push(CowDocument::build(|w| w.value("_id", id)));
             update.upsert = false;
         }
-        Wish::Apply(Operation::Update(update))
+        NextAction::Apply(Operation::Update(update))
     }
 }
 

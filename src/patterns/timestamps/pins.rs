@@ -1,10 +1,10 @@
-//! What an upsert inserts because its filter demands it: protected fields get stamps as if the update had written them, and
-//! a demanded stamp would be a forged one.
+//! What an upsert inserts because its filter demands it: protected fields get timestamps as if the update had written them, and
+//! a demanded timestamp would be a forged one.
 
 use super::super::Rejection;
 use super::super::filter::remade;
 use super::Timestamps;
-use super::pipeline::Stamp;
+use super::pipeline::FieldTimestamp;
 use super::settings::{Fields, Per, Time};
 use crate::command::{Modification, Update};
 use crate::document::{CowDocument, Document, Path, Value};
@@ -19,8 +19,8 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    pub(super) fn at(&self, time: Time) -> Vec<Stamp<'_>> {
-        self.paths.iter().map(|path| Stamp { path, time }).collect()
+    pub(super) fn at(&self, time: Time) -> Vec<FieldTimestamp<'_>> {
+        self.paths.iter().map(|path| FieldTimestamp { path, time }).collect()
     }
 }
 
@@ -28,7 +28,7 @@ impl Timestamps {
     /// What an upsert's filter pins besides what `is_written`.
     ///
     /// # Errors
-    /// It pins a stamp.
+    /// It pins a timestamp.
     pub(super) fn pinned(&self, update: &Update<'_>, is_written: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
         let filter = update.filter.as_document();
         if !update.upsert || pins_only_id(filter) {
@@ -41,8 +41,8 @@ impl Timestamps {
         let names = inserted.names();
         if names.contains(&self.store.as_bytes()) {
             return Err(Rejection::new(
-                format!("its filter demands a stamp in '{}', which an upsert would insert", self.store),
-                "Leave the stamp out of the filter (docward compares it), compare it by $lt or $exists, or do not upsert.",
+                format!("its filter demands a timestamp in '{}', which an upsert would insert", self.store),
+                "Leave the timestamp out of the filter (docward compares it), compare it by $lt or $exists, or do not upsert.",
             ));
         }
         let pinned: Vec<&str> = match &self.fields {
@@ -59,8 +59,8 @@ impl Timestamps {
         })
     }
 
-    /// `operators` with stamps for pinned fields, in case it inserts them.
-    pub(super) fn stamped_on_insert<'a>(
+    /// `operators` with timestamps for pinned fields, in case it inserts them.
+    pub(super) fn timestamped_on_insert<'a>(
         &self,
         operators: Document<'_>,
         pinned: &Pinned,
@@ -73,9 +73,9 @@ impl Timestamps {
                 let set = operators.get(OPERATOR).and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 w.elements(set);
                 match self.per {
-                    Per::Document => w.value(&self.store, self.stamp_type.value(&time)),
+                    Per::Document => w.value(&self.store, self.timestamp_type.value(&time)),
                     Per::Field => pinned.paths.iter().for_each(|path| {
-                        w.value(format!("{}.{path}", self.store), self.stamp_type.value(&time));
+                        w.value(format!("{}.{path}", self.store), self.timestamp_type.value(&time));
                     }),
                 }
             });

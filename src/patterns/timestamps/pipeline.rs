@@ -3,16 +3,16 @@
 //! The stage gives what the operators would have given: a path is never created through a scalar or an array
 //! (the server fails the statement, as it does for the operator), `$unset` creates no parents, values are
 //! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
-//! expressions of one stage see the document as it was before, so stamps and fields change together.
+//! expressions of one stage see the document as it was before, so timestamps and fields change together.
 
 use super::super::literal;
-use super::settings::{Per, StampType, Time};
+use super::settings::{Per, Time, TimestampType};
 use super::writes::{Change, Child, Put, Tree, Write};
 use crate::document::{
     CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
 };
 
-/// Bytes a written field or a stamp usually takes in the stage: a first guess at its length.
+/// Bytes a written field or a timestamp usually takes in the stage: a first guess at its length.
 const FIELD_LENGTH: usize = 256;
 
 /// The expressions that differ from write to write by a register's path, the write's time and a value only: written
@@ -20,14 +20,14 @@ const FIELD_LENGTH: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Forms {
     per: Per,
-    stamp_type: StampType,
-    /// What a stamp's path begins with: the field of the stamps, and a dot where each register has its own.
+    timestamp_type: TimestampType,
+    /// What a timestamp's path begins with: the field of the timestamps, and a dot where each register has its own.
     store: String,
-    /// True when the stamp is newer than the write. A stamp of another type (the rule's `type` was changed) counts as
+    /// True when the timestamp is newer than the write. A timestamp of another type (the rule's `type` was changed) counts as
     /// missing.
     stale: Template,
-    /// The stamp after the write.
-    stamp: Template,
+    /// The timestamp after the write.
+    timestamp: Template,
     /// A register after the write.
     register: Template,
     /// The same for a value that could be taken for an expression.
@@ -35,20 +35,20 @@ pub(super) struct Forms {
 }
 
 impl Forms {
-    pub(super) fn new(store: &str, per: Per, stamp_type: StampType) -> Self {
-        let time = stamp_type.of_bits(NUMBER_HOLE);
+    pub(super) fn new(store: &str, per: Per, timestamp_type: TimestampType) -> Self {
+        let time = timestamp_type.of_bits(NUMBER_HOLE);
         let time = time.as_value();
-        let (store, stamp) = match per {
+        let (store, timestamp) = match per {
             Per::Document => (store.to_owned(), ["$", store].concat()),
             Per::Field => ([store, "."].concat(), ["$", store, ".", TEXT_HOLE].concat()),
         };
         let stale = |slot: Slot<'_>| {
             slot.nested(|w| {
                 w.array("$and", |a| {
-                    a.nested(|w| has_type(w, |slot| slot.string(&stamp), stamp_type.name()));
+                    a.nested(|w| has_type(w, |slot| slot.string(&timestamp), timestamp_type.name()));
                     a.nested(|w| {
                         w.array("$gt", |a| {
-                            a.string(&stamp);
+                            a.string(&timestamp);
                             a.value(time);
                         });
                     });
@@ -57,9 +57,9 @@ impl Forms {
         };
         Self {
             per,
-            stamp_type,
+            timestamp_type,
             stale: Template::new(stale),
-            stamp: Template::new(|slot| cond(slot, stale, |slot| slot.string(&stamp), |slot| slot.value(time))),
+            timestamp: Template::new(|slot| cond(slot, stale, |slot| slot.string(&timestamp), |slot| slot.value(time))),
             register: Template::new(|slot| {
                 cond(slot, stale, |slot| field(slot, TEXT_HOLE), |slot| slot.value(VALUE_HOLE))
             }),
@@ -84,7 +84,7 @@ pub(super) struct Stage<'r> {
 
 /// A register that is written, and when.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp<'u> {
+pub(super) struct FieldTimestamp<'u> {
     pub(super) path: &'u str,
     pub(super) time: Time,
 }
@@ -94,29 +94,36 @@ impl<'r> Stage<'r> {
         Self { forms }
     }
 
-    /// `{$set: {...}}` for the writes of `tree` and the stamps of the registers `protected`; those of `pinned` for a document
+    /// `{$set: {...}}` for the writes of `tree` and the timestamps of the registers `protected`; those of `pinned` for a document
     /// that an upsert inserts without an `_id`.
-    pub(super) fn update<'a>(self, tree: Tree<'_>, protected: &[Stamp<'_>], pinned: &[Stamp<'_>]) -> CowDocument<'a> {
-        let whole = protected.first().map(|stamp| Stamp { path: "", time: stamp.time });
-        let stamped = match self.forms.per {
+    pub(super) fn update<'a>(
+        self,
+        tree: Tree<'_>,
+        protected: &[FieldTimestamp<'_>],
+        pinned: &[FieldTimestamp<'_>],
+    ) -> CowDocument<'a> {
+        let whole = protected.first().map(|timestamp| FieldTimestamp { path: "", time: timestamp.time });
+        let timestamped = match self.forms.per {
             Per::Field => protected,
             Per::Document => whole.as_slice(),
         };
-        CowDocument::build_of(FIELD_LENGTH * (tree.len() + stamped.len()), |w| {
+        CowDocument::build_of(FIELD_LENGTH * (tree.len() + timestamped.len()), |w| {
             w.nested("$set", |w| {
                 tree.children().for_each(|(name, child)| self.child(w.slot(name), name, child));
-                for Stamp { path, time } in stamped {
-                    self.forms.stamp.write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
+                for FieldTimestamp { path, time } in timestamped {
+                    self.forms
+                        .timestamp
+                        .write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
                 }
-                for Stamp { path, time } in pinned {
-                    self.pinned_stamp(w.prefixed_slot(&self.forms.store, path), path, *time);
+                for FieldTimestamp { path, time } in pinned {
+                    self.pinned_timestamp(w.prefixed_slot(&self.forms.store, path), path, *time);
                 }
             });
         })
     }
 
-    /// The stamp of a field that only an inserted document gets. There the field is, and the `_id` not yet.
-    fn pinned_stamp(self, slot: Slot<'_>, path: &str, time: Time) {
+    /// The timestamp of a field that only an inserted document gets. There the field is, and the `_id` not yet.
+    fn pinned_timestamp(self, slot: Slot<'_>, path: &str, time: Time) {
         cond(
             slot,
             |slot| {
@@ -129,7 +136,7 @@ impl<'r> Stage<'r> {
                     });
                 });
             },
-            |slot| slot.value(self.forms.stamp_type.value(&time)),
+            |slot| slot.value(self.forms.timestamp_type.value(&time)),
             |slot| slot.prefixed("$", &[&self.forms.store, path].concat()),
         );
     }
@@ -146,7 +153,7 @@ impl<'r> Stage<'r> {
         })
     }
 
-    /// Whether the stamp of the register at `path` is newer.
+    /// Whether the timestamp of the register at `path` is newer.
     fn stale(self, slot: Slot<'_>, path: &str, time: Time) {
         self.forms.stale.write(slot, filling(path, time, VALUE_HOLE));
     }
@@ -206,9 +213,9 @@ impl<'r> Stage<'r> {
         });
     }
 
-    /// The document that did not exist. With a stamp for each field it is made even if all that would create it
+    /// The document that did not exist. With a timestamp for each field it is made even if all that would create it
     /// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
-    /// document around its field. With one stamp for all, a stale write leaves nothing.
+    /// document around its field. With one timestamp for all, a stale write leaves nothing.
     fn created(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
         let creating = tree.creating();
         let times = || creating.clone().map(Write::time);

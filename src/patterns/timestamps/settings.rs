@@ -1,7 +1,7 @@
 //! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
 
 use super::super::read_path;
-use super::pipeline::{Forms, Stamp};
+use super::pipeline::{FieldTimestamp, Forms};
 use crate::document::{Kind, OwnedValue, Path, Value};
 use crate::rules::{Code, MapReader};
 
@@ -9,9 +9,9 @@ use crate::rules::{Code, MapReader};
 #[derive(Debug, Clone)]
 pub struct Timestamps {
     pub(super) source: Source,
-    pub(super) stamp_type: StampType,
+    pub(super) timestamp_type: TimestampType,
     pub(super) fields: Fields,
-    /// Top-level field that holds the stamps.
+    /// Top-level field that holds the timestamps.
     pub(super) store: String,
     pub(super) per: Per,
     pub(super) without_source: WithoutSource,
@@ -31,11 +31,11 @@ pub(super) enum Source {
     Clock,
 }
 
-/// A stamp's eight bytes as BSON has them; its type is the rule's.
+/// A timestamp's eight bytes as BSON has them; its type is the rule's.
 pub(super) type Time = [u8; 8];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StampType {
+pub(super) enum TimestampType {
     Date,
     Long,
     Timestamp,
@@ -63,9 +63,9 @@ pub(super) enum WithoutSource {
 impl Timestamps {
     pub(in crate::patterns) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let source = read_source(reader);
-        let stamp_type = reader.choice(
+        let timestamp_type = reader.choice(
             "type",
-            &[("date", StampType::Date), ("long", StampType::Long), ("timestamp", StampType::Timestamp)],
+            &[("date", TimestampType::Date), ("long", TimestampType::Long), ("timestamp", TimestampType::Timestamp)],
         );
         let fields = read_fields(reader);
         let store = read_path(reader, "store");
@@ -85,12 +85,12 @@ impl Timestamps {
         let store = store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned());
         let (source, fields) = (source?, fields?);
         refuse_own_fields(reader, &source, &fields, &store)?;
-        let stamp_type = stamp_type.map_or(StampType::Date, |word| word.value);
+        let timestamp_type = timestamp_type.map_or(TimestampType::Date, |word| word.value);
         let per = per.map_or(Per::Field, |word| word.value);
         Some(Self {
-            forms: Box::new(Forms::new(&store, per, stamp_type)),
+            forms: Box::new(Forms::new(&store, per, timestamp_type)),
             source,
-            stamp_type,
+            timestamp_type,
             fields,
             store,
             per,
@@ -101,7 +101,7 @@ impl Timestamps {
     }
 }
 
-impl StampType {
+impl TimestampType {
     /// The name `$type` gives.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -119,8 +119,8 @@ impl StampType {
         }
     }
 
-    /// The value as stamps are stored, if it is of this type. A long may come as any whole number, because
-    /// drivers choose the width: all become int64, so that stamps compare within one type.
+    /// The value as timestamps are stored, if it is of this type. A long may come as any whole number, because
+    /// drivers choose the width: all become int64, so that timestamps compare within one type.
     pub(super) fn accept(self, value: Value<'_>) -> Option<Time> {
         match (self, value.kind) {
             (Self::Date, Kind::DateTime) => value.as_raw_i64().map(i64::to_le_bytes),
@@ -144,7 +144,7 @@ impl StampType {
         Value { kind: self.kind(), bytes: time }
     }
 
-    /// Whether a stored stamp is newer. One of another type counts as missing.
+    /// Whether a stored timestamp is newer. One of another type counts as missing.
     pub(super) fn is_newer(self, stored: Value<'_>, time: Time) -> bool {
         let bits = stored.as_raw_i64().filter(|_| stored.kind == self.kind());
         bits.is_some_and(|bits| match self {
@@ -153,12 +153,12 @@ impl StampType {
         })
     }
 
-    pub(super) fn newest(self, stamps: &[Stamp<'_>]) -> Option<Time> {
+    pub(super) fn newest(self, timestamps: &[FieldTimestamp<'_>]) -> Option<Time> {
         let rank = |time: &Time| match self {
             Self::Date | Self::Long => i128::from(i64::from_le_bytes(*time)),
             Self::Timestamp => i128::from(u64::from_le_bytes(*time)),
         };
-        stamps.iter().map(|stamp| stamp.time).max_by_key(rank)
+        timestamps.iter().map(|timestamp| timestamp.time).max_by_key(rank)
     }
 
     /// Milliseconds since 1970, as far as the type tells: a long may count them.
@@ -170,7 +170,7 @@ impl StampType {
         }
     }
 
-    /// The stamp of these 64 bits.
+    /// The timestamp of these 64 bits.
     pub(super) fn of_bits(self, bits: i64) -> OwnedValue {
         match self {
             Self::Date => OwnedValue::date(bits),
@@ -237,7 +237,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     Some(Fields::Listed(paths))
 }
 
-/// The stamps and `_id` can be neither protected nor a source.
+/// The timestamps and `_id` can be neither protected nor a source.
 fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields: &Fields, store: &str) -> Option<()> {
     let place = reader.place();
     let listed = match fields {
@@ -250,7 +250,8 @@ fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields
     };
     let own = |path: &&Path| path.root() == store || path.root() == "_id";
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
-    let message = format!("`{taken}` can be neither protected nor a source: it is `_id` or where the stamps are kept");
+    let message =
+        format!("`{taken}` can be neither protected nor a source: it is `_id` or where the timestamps are kept");
     reader.context().error(Code::ConflictingSettings, place, message);
     None
 }

@@ -10,7 +10,7 @@ use crate::document::{Value, Writer};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'v> {
     Put(Put<'v>),
-    /// The same, unless the path's stamp is newer than this.
+    /// The same, unless the path's timestamp is newer than this.
     ProtectedPut(Put<'v>, Time),
     Add(Value<'v>),
 }
@@ -35,7 +35,7 @@ pub(super) struct Write<'v> {
 pub(super) type WriteList<'v> = Vec<Write<'v>>;
 
 impl Write<'_> {
-    /// The write's time, if a stamp guards it.
+    /// The write's time, if a timestamp guards it.
     pub(super) fn time(&self) -> Option<Time> {
         match self.change {
             Change::ProtectedPut(_, time) => Some(time),

@@ -12,7 +12,7 @@ use super::id::Id;
 use super::layout::Layout;
 use crate::command::Class;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
-use crate::patterns::{CommandVerdict, Inquiry, Rejection, WholeCommand};
+use crate::patterns::{CollectionQuery, CommandVerdict, Rejection, WholeCommand};
 
 /// What becomes of a read by an unanchored expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Unanchored {
     Rewrite,
 }
 
-pub(super) fn judge(layout: &Layout, unanchored: Unanchored, command: &WholeCommand<'_>) -> CommandVerdict {
+pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeCommand<'_>) -> CommandVerdict {
     let Some(filter) = filter_of(command) else { return CommandVerdict::Forward };
     let Some(found) = expressions(filter, layout.path.as_str()).find(|found| !found.is_anchored()) else {
         return CommandVerdict::Forward;
@@ -56,7 +56,7 @@ struct Anchoring {
     report: Rejection,
 }
 
-impl Inquiry for Anchoring {
+impl CollectionQuery for Anchoring {
     fn filter(&self) -> Vec<u8> {
         let first = self.layout.segments(&self.literal).and_then(|segments| segments.first().copied());
         let ids = first.map(Id::with_text).unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::command::Operation;
 use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, document};
 use crate::effect::{Change, change, inserted};
 use crate::patterns::Rejection;
-use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
+use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
 /// A statement that gives a node its place.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(super) struct Placement {
 }
 
 impl Procedure for Placement {
-    fn begin(&self) -> Box<dyn Conversation> {
+    fn begin(&self) -> Box<dyn ProcedureRun> {
         let intent = Intent { kind: Kind::Change, wanted: Wanted::default(), follows: false };
         Box::new(Placing { layout: self.layout.clone(), intent, node: None, inserted: None, stage: Stage::Start })
     }
@@ -65,16 +65,16 @@ struct Place {
     adds_parent: bool,
 }
 
-impl Conversation for Placing {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+impl ProcedureRun for Placing {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
         let wish = match (std::mem::replace(&mut self.stage, Stage::Start), heard) {
             (Stage::Start, _) => self.start(operation),
-            (Stage::Node, Heard::Documents(found)) => self.take_node(operation, found),
-            (Stage::Parent, Heard::Documents(found)) => self.take_parent(operation, found),
+            (Stage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
+            (Stage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
             (Stage::Touched(place), _) => Ok(self.apply(operation, &place)),
             (Stage::Decided, _) => Ok(self.look_again()),
-            (Stage::Left, Heard::Documents(found)) => self.follow(operation, found),
-            (Stage::Applied, _) => Ok(Wish::Finish),
+            (Stage::Left, ActionResult::Documents(found)) => self.follow(operation, found),
+            (Stage::Applied, _) => Ok(NextAction::Finish),
             (Stage::Failing, _) => {
                 Err(Rejection::new("it inserts a document that cannot be told beforehand", "Tell the DBA."))
             }
@@ -82,26 +82,30 @@ impl Conversation for Placing {
                 Err(Rejection::new("docward lost its place in it", "Tell the DBA."))
             }
         };
-        wish.unwrap_or_else(Wish::Reject)
+        wish.unwrap_or_else(NextAction::Reject)
     }
 }
 
 impl Placing {
-    fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
+    fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::of(operation, &self.layout)?;
         if self.intent.kind == Kind::Insert {
             return self.seek_parent(operation);
         }
         self.stage = Stage::Node;
-        Ok(Wish::Select { limit: 1, fields: self.layout.fields() })
+        Ok(NextAction::Select { limit: 1, fields: self.layout.fields() })
     }
 
-    fn take_node<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
+    fn take_node<'a>(
+        &mut self,
+        operation: &Operation<'a>,
+        found: &[Document<'_>],
+    ) -> Result<NextAction<'a>, Rejection> {
         let Some(document) = found.first() else { return self.insert(operation) };
         let node = self.layout.node(*document)?;
         if !self.intent.concerns_stored(operation, &self.layout) {
             self.stage = Stage::Applied;
-            return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
+            return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
         if self.intent.follows {
             self.node = Some(node);
@@ -120,7 +124,7 @@ impl Placing {
         self.check_path(node.path.as_deref())?;
         if wanted.path.is_none() && self.intent.kind == Kind::Change {
             self.stage = Stage::Applied;
-            return Ok(Wish::Apply(pinned(operation, node.raw_id.as_value())));
+            return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
         let adds_parent = wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == Kind::Replacement;
         let place = Place { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
@@ -129,15 +133,15 @@ impl Placing {
     }
 
     /// The statement matches nothing: an upsert inserts.
-    fn insert<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
+    fn insert<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         if !matches!(operation, Operation::Update(update) if update.upsert) {
             // That is what the client is to hear.
             self.stage = Stage::Applied;
-            return Ok(Wish::Apply(operation.clone()));
+            return Ok(NextAction::Apply(operation.clone()));
         }
         let Some(inserted) = inserted(operation) else {
             self.stage = Stage::Failing;
-            return Ok(Wish::Apply(operation.clone()));
+            return Ok(NextAction::Apply(operation.clone()));
         };
         let (intent, id) = Intent::of_inserted(operation, &inserted, &self.layout)?;
         (self.intent, self.inserted) = (intent, Some(id));
@@ -145,7 +149,7 @@ impl Placing {
     }
 
     /// Asks for the new parent, if there is to be one.
-    fn seek_parent<'a>(&mut self, operation: &Operation<'a>) -> Result<Wish<'a>, Rejection> {
+    fn seek_parent<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let candidates = match (&self.intent.wanted.parent, &self.intent.wanted.path) {
             (Some(Some(parent)), _) => vec![parent.clone()],
@@ -162,10 +166,14 @@ impl Placing {
             w.nested("_id", |w| w.array("$in", |a| candidates.iter().for_each(|id| a.value(id.value().as_value()))));
         });
         self.stage = Stage::Parent;
-        Ok(Wish::Find { filter, limit: candidates.len() as i32, fields: layout.fields() })
+        Ok(NextAction::Find { filter, limit: candidates.len() as i32, fields: layout.fields() })
     }
 
-    fn take_parent<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
+    fn take_parent<'a>(
+        &mut self,
+        operation: &Operation<'a>,
+        found: &[Document<'_>],
+    ) -> Result<NextAction<'a>, Rejection> {
         let layout = self.layout.clone();
         let found = found.iter().map(|document| layout.node(*document)).collect::<Result<Vec<_>, _>>()?;
         let mut parents = found.into_iter().filter_map(|node| {
@@ -258,20 +266,20 @@ impl Placing {
     }
 
     /// Touches the new parent and moves the subtree; then the statement follows, unless it came first.
-    fn put<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<Wish<'a>, Rejection> {
+    fn put<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let mut changes: Vec<Vec<u8>> = place.parent.iter().flat_map(|id| layout.touch(id)).collect();
         changes.extend(self.move_subtree(&place));
         if self.intent.follows {
             changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), place.path.as_deref())));
             self.stage = Stage::Applied;
-            return Ok(Wish::Update(changes));
+            return Ok(NextAction::Update(changes));
         }
         if changes.is_empty() {
             return Ok(self.apply(operation, &place));
         }
         self.stage = Stage::Touched(place);
-        Ok(Wish::Update(changes))
+        Ok(NextAction::Update(changes))
     }
 
     fn move_subtree(&self, place: &Place) -> Option<Vec<u8>> {
@@ -282,20 +290,20 @@ impl Placing {
     }
 
     /// The client's statement, with the path in it.
-    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &Place) -> Wish<'a> {
+    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &Place) -> NextAction<'a> {
         self.stage = Stage::Applied;
         let parent = place.parent.as_ref().filter(|_| place.adds_parent);
         self.on_node(&self.layout.place(operation, place.path.as_deref(), parent))
     }
 
     /// The client's statement as it is, before anything else.
-    fn decide<'a>(&mut self, operation: &Operation<'a>) -> Wish<'a> {
+    fn decide<'a>(&mut self, operation: &Operation<'a>) -> NextAction<'a> {
         self.stage = Stage::Decided;
         self.on_node(operation)
     }
 
-    fn on_node<'a>(&self, operation: &Operation<'a>) -> Wish<'a> {
-        Wish::Apply(match &self.node {
+    fn on_node<'a>(&self, operation: &Operation<'a>) -> NextAction<'a> {
+        NextAction::Apply(match &self.node {
             Some(node) => pinned(operation, node.raw_id.as_value()),
             None => operation.clone(),
         })
@@ -311,20 +319,20 @@ impl Placing {
     }
 
     /// Asks what the statement has left.
-    fn look_again<'a>(&mut self) -> Wish<'a> {
+    fn look_again<'a>(&mut self) -> NextAction<'a> {
         let filter = document(|w| {
             if let Some(id) = self.raw_id() {
                 w.value("_id", id.as_value());
             }
         });
         self.stage = Stage::Left;
-        Wish::Find { filter, limit: 1, fields: self.layout.fields() }
+        NextAction::Find { filter, limit: 1, fields: self.layout.fields() }
     }
 
     /// The path follows the parent, if the statement was not too late to change that.
-    fn follow<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<Wish<'a>, Rejection> {
+    fn follow<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
-        let Some(document) = found.first() else { return Ok(Wish::Finish) };
+        let Some(document) = found.first() else { return Ok(NextAction::Finish) };
         if self.intent.kind == Kind::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
@@ -356,7 +364,7 @@ impl Placing {
         operation: &Operation<'a>,
         path: Option<String>,
         left: Document<'_>,
-    ) -> Result<Wish<'a>, Rejection> {
+    ) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         self.stage = Stage::Applied;
         let is_kept = match layout.path.lookup(left) {
@@ -368,7 +376,7 @@ impl Placing {
             }
         };
         if is_kept {
-            return Ok(Wish::Finish);
+            return Ok(NextAction::Finish);
         }
         let node = self.node.as_ref();
         let names_another = |wanted: &Option<Id>| node.is_none_or(|node| node.parent != *wanted);
@@ -376,7 +384,7 @@ impl Placing {
             self.check_path(path.as_deref())?;
         }
         let set = self.raw_id().map(|id| layout.set_path_of(id.as_value(), path.as_deref()));
-        Ok(set.map_or(Wish::Finish, |set| Wish::Update(vec![set])))
+        Ok(set.map_or(NextAction::Finish, |set| NextAction::Update(vec![set])))
     }
 }
 

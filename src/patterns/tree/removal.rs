@@ -10,7 +10,7 @@ use super::layout::{Layout, Node, pinned};
 use crate::command::{Delete, Operation};
 use crate::document::{Document, document};
 use crate::patterns::Rejection;
-use crate::patterns::procedure::{Conversation, Heard, Procedure, Wish};
+use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
 /// How many nodes one statement may pick: each is named in a query for its children.
 const MAX_NODES: usize = 1000;
@@ -23,7 +23,7 @@ pub(super) struct Removal {
 }
 
 impl Procedure for Removal {
-    fn begin(&self) -> Box<dyn Conversation> {
+    fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(Removing { statement: self.clone(), nodes: Vec::new(), stage: Stage::Start })
     }
 }
@@ -45,28 +45,28 @@ enum Stage {
     Finished,
 }
 
-impl Conversation for Removing {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: Heard<'_>) -> Wish<'a> {
+impl ProcedureRun for Removing {
+    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
         let wish = match (std::mem::replace(&mut self.stage, Stage::Finished), heard) {
             // Where all nodes go, none is left behind.
-            (Stage::Start, _) if multi && is_unconditional(operation) => Ok(Wish::Apply(operation.clone())),
+            (Stage::Start, _) if multi && is_unconditional(operation) => Ok(NextAction::Apply(operation.clone())),
             (Stage::Start, _) => {
                 self.stage = Stage::Nodes;
                 let limit = if multi { MAX_NODES as i32 + 1 } else { 1 };
-                Ok(Wish::Select { limit, fields: self.statement.layout.fields() })
+                Ok(NextAction::Select { limit, fields: self.statement.layout.fields() })
             }
-            (Stage::Nodes, Heard::Documents(found)) => self.take_nodes(operation, multi, found),
-            (Stage::Children, Heard::Documents([])) => Ok(self.apply(operation, multi)),
+            (Stage::Nodes, ActionResult::Documents(found)) => self.take_nodes(operation, multi, found),
+            (Stage::Children, ActionResult::Documents([])) => Ok(self.apply(operation, multi)),
             (Stage::Children, _) => Err(Rejection::new(
                 "a node it deletes has children",
                 "Delete or move the children first. (For the DBA: `on_delete: cascade` deletes them too.)",
             )),
-            (Stage::Applied, _) => Ok(Wish::Delete(vec![self.subtrees()])),
-            (Stage::Finished, _) => Ok(Wish::Finish),
+            (Stage::Applied, _) => Ok(NextAction::Delete(vec![self.subtrees()])),
+            (Stage::Finished, _) => Ok(NextAction::Finish),
             (Stage::Nodes, _) => Err(Rejection::new("docward lost its place in it", "Tell the DBA.")),
         };
-        wish.unwrap_or_else(Wish::Reject)
+        wish.unwrap_or_else(NextAction::Reject)
     }
 }
 
@@ -76,7 +76,7 @@ impl Removing {
         operation: &Operation<'a>,
         multi: bool,
         found: &[Document<'_>],
-    ) -> Result<Wish<'a>, Rejection> {
+    ) -> Result<NextAction<'a>, Rejection> {
         if found.len() > MAX_NODES {
             return Err(Rejection::new(
                 format!("it picks more than {MAX_NODES} nodes, whose children cannot all be looked for"),
@@ -86,7 +86,7 @@ impl Removing {
         let layout = &self.statement.layout;
         self.nodes = found.iter().map(|document| layout.node(*document)).collect::<Result<_, _>>()?;
         if !self.nodes.iter().any(|node| node.id.is_some()) {
-            return Ok(Wish::Apply(operation.clone()));
+            return Ok(NextAction::Apply(operation.clone()));
         }
         if self.statement.on_delete == OnDelete::Cascade {
             let wish = self.apply(operation, multi);
@@ -94,13 +94,13 @@ impl Removing {
             return Ok(wish);
         }
         self.stage = Stage::Children;
-        Ok(Wish::Find { filter: self.children(), limit: 1, fields: layout.fields() })
+        Ok(NextAction::Find { filter: self.children(), limit: 1, fields: layout.fields() })
     }
 
-    fn apply<'a>(&self, operation: &Operation<'a>, multi: bool) -> Wish<'a> {
+    fn apply<'a>(&self, operation: &Operation<'a>, multi: bool) -> NextAction<'a> {
         match self.nodes.first() {
-            Some(node) if !multi => Wish::Apply(pinned(operation, node.raw_id.as_value())),
-            _ => Wish::Apply(operation.clone()),
+            Some(node) if !multi => NextAction::Apply(pinned(operation, node.raw_id.as_value())),
+            _ => NextAction::Apply(operation.clone()),
         }
     }
 

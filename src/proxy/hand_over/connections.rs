@@ -1,7 +1,7 @@
 //! Connections on their way to the next process: both sockets, and what the relay knew between two messages.
 //!
 //! Neither side notices: the sockets stay open, and bytes that nobody has read yet wait in them. What a relay knows
-//! is [`Standing`].
+//! is [`QuiescentState`].
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::messages;
-use crate::proxy::relay::Standing;
+use crate::proxy::relay::QuiescentState;
 use crate::proxy::upstream::Address;
 
 /// A connection that stands between two messages.
@@ -21,24 +21,24 @@ use crate::proxy::upstream::Address;
 pub(in crate::proxy) struct PassedConnection {
     pub(in crate::proxy) client: TcpStream,
     pub(in crate::proxy) upstream: TcpStream,
-    pub(in crate::proxy) memo: Memo,
+    pub(in crate::proxy) memo: ConnectionSnapshot,
 }
 
 /// What the next process must know to go on.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::proxy) struct Memo {
+pub(in crate::proxy) struct ConnectionSnapshot {
     /// What its listener is for; listening sockets are passed by the same names.
     pub(in crate::proxy) purpose: String,
     /// Whom it was paired with.
     pub(in crate::proxy) server: Address,
-    pub(in crate::proxy) standing: Standing,
+    pub(in crate::proxy) quiescent: QuiescentState,
 }
 
 /// Where connections leave for the next process, once there is one.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Leaving(OnceLock<mpsc::UnboundedSender<PassedConnection>>);
+pub(in crate::proxy) struct HandOverSender(OnceLock<mpsc::UnboundedSender<PassedConnection>>);
 
-impl Leaving {
+impl HandOverSender {
     /// Opens it; called once.
     pub(in crate::proxy) fn open(&self) -> mpsc::UnboundedReceiver<PassedConnection> {
         let (sender, leaving) = mpsc::unbounded_channel();

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Found, Lookup, Maximum};
-use crate::engine::{Admission, Entrance, Input, Now, Observation, Step, Triage};
-use crate::proxy::door::{Behind, Closing};
-use crate::proxy::limits::{LimitSettings, Limits, Patience};
-use crate::proxy::observations::Observations;
-use crate::proxy::policy::Steps;
-use crate::proxy::session::Connection;
+use crate::engine::{Admission, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
+use crate::proxy::connection::Connection;
+use crate::proxy::interceptor::Steps;
+use crate::proxy::limits::{IdleTimeouts, LimitSettings, Limits};
+use crate::proxy::listener::{Backend, Closing};
+use crate::proxy::rule_outcomes::RuleOutcomes;
 use crate::proxy::topology::{Member, Place, Topology};
 use crate::proxy::upstream::Address;
 use crate::service::{Answer, Service};
@@ -32,25 +32,25 @@ const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// A limit for what waits for no clock; only a mistake reaches it.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Content byte 0 says what a frame is: `\0` (an OP_MSG body) a hello, `j` judged, anything else goes through.
+/// Content byte 0 says what a frame is: `\0` (an OP_MSG body) a hello, `j` evaluated, anything else goes through.
 struct Script;
 
-/// Content byte 1 of a judged frame says how it is carried out.
+/// Content byte 1 of a evaluated frame says how it is carried out.
 struct ScriptedPlan<'p>(&'p [u8]);
 
-impl Policy for Script {
+impl Interceptor for Script {
     type Plan<'p> = ScriptedPlan<'p>;
 
-    fn triage(&self, head: &[u8], _: &Entrance) -> Triage {
+    fn triage(&self, head: &[u8], _: &ListenerKind) -> Triage {
         let Some(content) = head.get(20) else { return Triage::More };
         match content {
             0 => Triage::Hello,
-            b'j' => Triage::Judge,
+            b'j' => Triage::Evaluate,
             _ => Triage::Forward { expects_reply: head[16] & MORE_TO_COME as u8 == 0 },
         }
     }
 
-    fn admit(&self, _: &[u8], _: &Entrance) -> Admission {
+    fn admit(&self, _: &[u8], _: &ListenerKind) -> Admission {
         Admission::Original
     }
 
@@ -84,7 +84,7 @@ impl Steps for ScriptedPlan<'_> {
         }
     }
 
-    fn take_observations(&mut self) -> Vec<Observation> {
+    fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         Vec::new()
     }
 
@@ -121,24 +121,24 @@ fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -
     writer.finish()
 }
 
-fn door(compressors: Option<Arc<[Method]>>) -> Door<Script> {
+fn listener_context(compressors: Option<Arc<[Method]>>) -> ListenerContext<Script> {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
-    Door {
-        behind: Behind::Member { place: 0, closing: Arc::default() },
+    ListenerContext {
+        behind: Backend::Member { place: 0, closing: Arc::default() },
         topology: Arc::new(Topology::new(vec![place])),
         transactions: Arc::default(),
-        census: Arc::default(),
+        connection_counters: Arc::default(),
         meter: Arc::default(),
         memory: crate::proxy::memory::Memory::new(1 << 30),
-        hurry: Arc::default(),
+        recheck: Arc::default(),
         leaving: Arc::default(),
-        bustle: Arc::default(),
+        activity: Arc::default(),
         last_answer: OnceLock::from(Arc::from(answer)),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
         service: Arc::new(Oracle),
-        observations: Arc::new(Observations::default()),
+        outcomes: Arc::new(RuleOutcomes::default()),
         compressors,
     }
 }
@@ -148,12 +148,12 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
 {
-    Relay::new(client, upstream, Arc::new(door(compressors)), LOCAL, Session::default())
+    Relay::new(client, upstream, Arc::new(listener_context(compressors)), LOCAL, Session::default())
 }
 
-fn patience() -> Patience {
+fn timeouts() -> IdleTimeouts {
     let limits = Arc::new(Limits::new(LimitSettings::default()));
-    Patience::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON, false)
+    IdleTimeouts::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON, false)
 }
 
 /// Both far ends of a running session; a word to `shutdown` drains it.
@@ -175,7 +175,7 @@ fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let sender = shutdown.clone();
     let session = tokio::spawn(async move {
         let relay = relay(near_client, near_upstream, compressors);
-        Connection { relay, closing, patience: patience() }.run().await;
+        Connection { relay, closing, timeouts: timeouts() }.run().await;
         drop(sender);
     });
     Ends { client, upstream, shutdown, session }
@@ -384,7 +384,7 @@ async fn memory_is_free_again_when_the_reply_is_sent_though_the_client_is_quiet(
     let (_client, near_client) = duplex(64 * 1024);
     let (_upstream, near_upstream) = duplex(64 * 1024);
     let mut relay = relay(near_client, near_upstream, None);
-    relay.kept = Some(crate::proxy::memory::Kept::new(&relay.door.memory));
+    relay.kept = Some(crate::proxy::memory::Reservation::new(&relay.listener_context.memory));
     relay.to_client.push(hello(2, 1, 0, &doc! {"ok": 1}));
     assert!(poll(&mut relay).await && relay.kept.is_none());
 }
@@ -408,15 +408,15 @@ async fn nothing_is_kept_when_nothing_is_under_way() {
         read_frame(&mut client).await;
         assert!(relay.is_idle());
         assert!(relay.unread.is_none() && relay.kept.is_none());
-        assert_eq!(format!("{:?}", relay.to_client), format!("{:?}", Outbox::default()));
+        assert_eq!(format!("{:?}", relay.to_client), format!("{:?}", WriteBuffer::default()));
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_is_noticed_while_its_message_is_judged() {
-    for judged in [&b"jlnever"[..], b"je"] {
+    for evaluated in [&b"jlnever"[..], b"je"] {
         let Ends { mut client, mut upstream, session, .. } = start(64 * 1024);
-        client.write_all(&frame(1, 0, 0, judged)).await.unwrap();
+        client.write_all(&frame(1, 0, 0, evaluated)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
         drop(client);
         rest_of(&mut upstream).await;

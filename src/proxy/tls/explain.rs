@@ -33,7 +33,7 @@ pub(super) fn client(error: &io::Error) -> String {
              that signed it, and the certificate must name the host the client connects to"
         ),
         Error::PeerIncompatible(_) => {
-            format!("the client offers nothing that docward speaks, which is TLS 1.2 and 1.3 ({reason})")
+            format!("the client offers nothing that docward applies, which is TLS 1.2 and 1.3 ({reason})")
         }
         other => format!("the TLS handshake with the client failed: {other}"),
     }

@@ -11,7 +11,7 @@ use crate::engine::lookup::Start;
 
 /// A counter in memory. `script` tells what happens to each call in turn; when it is used up all go well.
 #[derive(Debug, Default)]
-struct Fake {
+struct FakeStore {
     seq: Mutex<HashMap<String, i64>>,
     script: Mutex<VecDeque<Outcome>>,
     calls: AtomicUsize,
@@ -28,7 +28,7 @@ enum Outcome {
     AnswerLost,
 }
 
-impl Fake {
+impl FakeStore {
     /// One question, by the script.
     async fn ask(&self, lease: &Lease, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Fake {
     }
 }
 
-impl Store for Fake {
+impl Store for FakeStore {
     async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
         self.last.store(count, Ordering::Relaxed);
         self.ask(lease, |seq| seq + count).await
@@ -64,24 +64,27 @@ fn lease(counter: &str, count: u32, block: u32) -> Lease {
     Lease { counter, count, brought: Vec::new(), block, start: Start::At(1) }
 }
 
-fn allocator(script: &[Outcome]) -> Arc<Allocator<Fake>> {
-    let store = Fake { script: Mutex::new(script.iter().copied().collect()), ..Fake::default() };
+fn allocator(script: &[Outcome]) -> Arc<Allocator<FakeStore>> {
+    let store = FakeStore { script: Mutex::new(script.iter().copied().collect()), ..FakeStore::default() };
     Arc::new(Allocator::new(Arc::new(store), Handle::current()))
 }
 
 /// Asks at once, and waits if it must.
-fn numbers(allocator: &Allocator<Fake>, lease: Lease) -> impl Future<Output = Result<Vec<i64>, LookupError>> + use<> {
+fn numbers(
+    allocator: &Allocator<FakeStore>,
+    lease: Lease,
+) -> impl Future<Output = Result<Vec<i64>, LookupError>> + use<> {
     let numbers = allocator.numbers(lease);
     async {
         match numbers {
             Numbers::Here(numbers) => Ok(numbers),
-            Numbers::Coming(numbers) => numbers.arrive().await,
+            Numbers::Pending(numbers) => numbers.arrive().await,
         }
     }
 }
 
 /// Several callers, each asking some times in a row; what each got, in its order.
-async fn run(allocator: &Arc<Allocator<Fake>>, callers: Vec<Vec<(u32, u32)>>) -> Vec<Vec<i64>> {
+async fn run(allocator: &Arc<Allocator<FakeStore>>, callers: Vec<Vec<(u32, u32)>>) -> Vec<Vec<i64>> {
     let mut tasks = JoinSet::new();
     for asks in callers {
         let allocator = allocator.clone();
@@ -176,7 +179,7 @@ async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
         assert_eq!(matches!(numbers, Numbers::Here(_)), here);
         let numbers = match numbers {
             Numbers::Here(numbers) => numbers,
-            Numbers::Coming(numbers) => numbers.arrive().await.unwrap(),
+            Numbers::Pending(numbers) => numbers.arrive().await.unwrap(),
         };
         assert_eq!(numbers, (last - i64::from(count) + 1..=last).collect::<Vec<_>>());
         settle().await;
@@ -186,7 +189,7 @@ async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
 }
 
 /// So many ask for one number each; the store's calls since, and how much the last was for.
-async fn ask_at_once(allocator: &Arc<Allocator<Fake>>, count: u32, block: u32) -> (usize, i64) {
+async fn ask_at_once(allocator: &Arc<Allocator<FakeStore>>, count: u32, block: u32) -> (usize, i64) {
     let asks: Vec<_> = (0..count).map(|_| numbers(allocator, lease("k", 1, block))).collect();
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
     settle().await;

@@ -11,7 +11,7 @@ use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Duration, sleep};
 
 use super::Stop;
-use super::mend::{Mender, number, raw, write_update};
+use super::repairer::{Repairer, number, raw, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::copies::{Entry, OnDelete};
@@ -32,7 +32,7 @@ enum End {
     Refused(Reply),
 }
 
-impl Mender<'_> {
+impl Repairer<'_> {
     /// Removes all references to an original, unless it is there again.
     pub(super) async fn detach(&self, id: &OwnedValue) -> Result<(), Stop> {
         for entry in self.copies.entries.iter().filter(|entry| entry.on_delete == OnDelete::Unset) {

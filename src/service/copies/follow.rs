@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::Stop;
 use super::id::Id;
 use super::lease::Lease;
-use super::mend::Mender;
+use super::repairer::Repairer;
 use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::copies::{Collection, Copies, Entry, OnDelete, is_reference};
 use crate::service::mongo::is_passing;
@@ -47,7 +47,7 @@ pub(super) fn watched(copies: &Copies) -> Vec<Collection> {
 
 /// One of these streams, open.
 pub(super) struct Stream<'w> {
-    mender: &'w Mender<'w>,
+    repairer: &'w Repairer<'w>,
     /// Its place among [`watched`].
     number: usize,
     /// What the `ids` of a change stand for, in their order.
@@ -83,13 +83,13 @@ struct Batch<'w> {
 impl<'w> Stream<'w> {
     /// Begins after `token`, a resume token or a time; or now.
     pub(super) async fn open(
-        mender: &'w Mender<'w>,
+        repairer: &'w Repairer<'w>,
         collection: &Collection,
         number: usize,
         token: Option<Bson>,
     ) -> Result<Self, Stop> {
-        let entries = mender.copies.entries.iter().filter(|entry| entry.into == *collection);
-        let original = (*collection == mender.copies.originals).then_some(Source::Original);
+        let entries = repairer.copies.entries.iter().filter(|entry| entry.into == *collection);
+        let original = (*collection == repairer.copies.originals).then_some(Source::Original);
         let sources: Vec<_> = original.into_iter().chain(entries.map(Source::Copy)).collect();
         let has_copies = sources.iter().any(|source| matches!(source, Source::Copy(_)));
         let resumes = token.is_some();
@@ -101,10 +101,10 @@ impl<'w> Stream<'w> {
             .map(bson::deserialize_from_bson)
             .transpose()
             .map_err(|error| Stop::HistoryLost(format!("the stored token cannot be read: {error}")))?;
-        let documents = mender.client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
+        let documents = repairer.client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
         let mut watch = documents
             .watch()
-            .pipeline(pipeline(mender.copies, &sources))
+            .pipeline(pipeline(repairer.copies, &sources))
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .resume_after(token);
         if let Some(time) = time {
@@ -120,7 +120,7 @@ impl<'w> Stream<'w> {
             }
             _ => error.into(),
         })?;
-        Ok(Self { mender, number, sources, changes: changes.with_type() })
+        Ok(Self { repairer, number, sources, changes: changes.with_type() })
     }
 
     /// Where the stream has begun, as far as that is known before its first change.
@@ -139,7 +139,7 @@ impl<'w> Stream<'w> {
                 match futures_util::poll!(&mut next) {
                     Poll::Ready(found) => found,
                     Poll::Pending => {
-                        deal_with(self.mender, self.number, &mut batch, lease).await?;
+                        deal_with(self.repairer, self.number, &mut batch, lease).await?;
                         next.await
                     }
                 }
@@ -148,7 +148,7 @@ impl<'w> Stream<'w> {
                 Some(change) => {
                     if let Err(stop) = batch.add(&change, self.number, &self.sources) {
                         // What came before it is not told again.
-                        deal_with(self.mender, self.number, &mut batch, lease).await?;
+                        deal_with(self.repairer, self.number, &mut batch, lease).await?;
                         return Err(stop);
                     }
                 }
@@ -164,7 +164,7 @@ impl<'w> Stream<'w> {
                 None => {}
             }
             if batch.changes >= BATCH {
-                deal_with(self.mender, self.number, &mut batch, lease).await?;
+                deal_with(self.repairer, self.number, &mut batch, lease).await?;
             }
         }
     }
@@ -174,25 +174,30 @@ fn written(token: &ResumeToken) -> Result<Bson, Stop> {
     bson::serialize_to_bson(token).map_err(|error| Stop::Failed(format!("a resume token: {error}")))
 }
 
-async fn deal_with(mender: &Mender<'_>, number: usize, batch: &mut Batch<'_>, lease: &Lease) -> Result<(), Stop> {
+async fn deal_with(repairer: &Repairer<'_>, number: usize, batch: &mut Batch<'_>, lease: &Lease) -> Result<(), Stop> {
     let batch = std::mem::take(batch);
-    let originals = mender.originals(&batch.ids, batch.time.as_ref()).await?;
-    let mut work = mender.work();
+    let originals = repairer.originals(&batch.ids, batch.time.as_ref()).await?;
+    let mut work = repairer.work();
     for (id, original) in &originals {
         let alone = batch.copies.get(id);
         // One that nobody asked for by this spelling of its _id is one that the server finds equal.
         if batch.originals.contains_key(id) || alone.is_none() {
-            mender.copies.entries.iter().for_each(|entry| work.add(entry, original, None));
+            repairer.copies.entries.iter().for_each(|entry| work.add(entry, original, None));
         } else {
             alone.into_iter().flatten().for_each(|(entry, copy)| work.add(entry, original, Some(copy)));
         }
     }
     let written = work.write().await?;
     for (_, id) in batch.deleted.iter().filter(|(id, _)| !originals.contains_key(*id)) {
-        mender.detach(id).await?;
+        repairer.detach(id).await?;
     }
     if batch.changes > 0 {
-        tracing::debug!(rule = mender.rule, changes = batch.changes, copies = written.changed, "changes were followed");
+        tracing::debug!(
+            rule = repairer.rule,
+            changes = batch.changes,
+            copies = written.changed,
+            "changes were followed"
+        );
     }
     match batch.token {
         Some(token) => lease.store_token(number, token).await,

@@ -10,7 +10,7 @@ use bson::RawDocumentBuf;
 
 use super::Stop;
 use super::id::Id;
-use super::mend::{Mender, Original, project, raw};
+use super::repairer::{Original, Repairer, project, raw};
 use crate::document::{Document, Lookup, OwnedValue, document};
 use crate::patterns::copies::{Copies, Entry, Reference};
 use crate::service::MongoService;
@@ -62,7 +62,7 @@ pub async fn run(
 ) -> Result<Counts, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let result = repair(&Mender { client, copies, rule }, dry_run, progress).await;
+    let result = repair(&Repairer { client, copies, rule }, dry_run, progress).await;
     result.map_err(|stop| match stop {
         Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => text,
         Stop::Lost | Stop::Standalone => "the repair was interrupted".to_owned(),
@@ -70,37 +70,37 @@ pub async fn run(
 }
 
 pub(super) async fn repair(
-    mender: &Mender<'_>,
+    repairer: &Repairer<'_>,
     dry_run: bool,
     mut progress: impl FnMut(&Counts),
 ) -> Result<Counts, Stop> {
     let mut counts = Counts::default();
-    for entry in &mender.copies.entries {
+    for entry in &repairer.copies.entries {
         let command = document(|w| {
             w.string("find", &entry.into.name);
             w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.boolean("$exists", true)));
             let paths = entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
             w.nested("projection", |w| project(w, paths));
         });
-        let database = mender.client.database(&entry.into.database);
+        let database = repairer.client.database(&entry.into.database);
         let mut cursor = database.run_raw_cursor_command(raw(command)?).await?;
         let mut batch = Vec::with_capacity(BATCH);
         while cursor.advance().await? {
             batch.push(cursor.current().to_owned());
             if batch.len() == BATCH {
-                check(mender, entry, &batch, dry_run, &mut counts).await?;
+                check(repairer, entry, &batch, dry_run, &mut counts).await?;
                 progress(&counts);
                 batch.clear();
             }
         }
-        check(mender, entry, &batch, dry_run, &mut counts).await?;
+        check(repairer, entry, &batch, dry_run, &mut counts).await?;
         progress(&counts);
     }
     Ok(counts)
 }
 
 async fn check(
-    mender: &Mender<'_>,
+    repairer: &Repairer<'_>,
     entry: &Entry,
     batch: &[RawDocumentBuf],
     dry_run: bool,
@@ -112,8 +112,8 @@ async fn check(
     let ids = copies.iter().flat_map(|(_, references)| &references.found);
     let ids: Vec<OwnedValue> =
         ids.filter(|(id, _)| asked.insert(*id)).map(|(_, holders)| holders.key.clone()).collect();
-    let originals = mender.originals(&ids, None).await?;
-    let mut work = mender.work();
+    let originals = repairer.originals(&ids, None).await?;
+    let mut work = repairer.work();
     for (copy, references) in &copies {
         let mut misshapen = references.misshapen;
         for (id, holders) in &references.found {

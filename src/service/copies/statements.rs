@@ -4,7 +4,7 @@
 //! collection. There is a statement for each form. Its filter matches only documents of that form, because
 //! anything else on the way to a copied field would fail the whole statement.
 
-use super::mend::Original;
+use super::repairer::Original;
 use crate::document::{OwnedValue, Path, Value, Writer, document};
 use crate::patterns::copies::{Entry, Field};
 

@@ -7,7 +7,7 @@ use bson::{Document, doc};
 
 use super::writer::{Operation, Writer};
 use super::{PROTECTED, Stored, Workload, written_once};
-use crate::support::process::PATIENCE;
+use crate::support::process::TIMEOUT;
 
 /// Copies that follow their originals.
 pub(super) struct Followed;
@@ -55,7 +55,7 @@ impl Workload for Followed {
     }
 
     fn settles_within(&self) -> Duration {
-        PATIENCE
+        TIMEOUT
     }
 
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {

@@ -28,7 +28,7 @@ use mongodb::Database;
 
 use crate::journal::Outcome;
 use crate::support::driver::all;
-use crate::support::process::{PATIENCE, poll};
+use crate::support::process::{TIMEOUT, poll};
 use crate::{setting, verify};
 use stage::Stage;
 use writer::{Operation, Writer};
@@ -173,7 +173,7 @@ fn at_work(workload: &dyn Workload, writers: Vec<Writer>, meanwhile: impl FnOnce
         let writers: Vec<_> = writers.into_iter().map(|writer| scope.spawn(move || work(writer))).collect();
         meanwhile();
         let enough = || (acknowledged.load(Ordering::Relaxed) >= ENOUGH).then_some(());
-        poll(PATIENCE, enough).unwrap_or_else(|| panic!("{}: writers do not get on", workload.name()));
+        poll(TIMEOUT, enough).unwrap_or_else(|| panic!("{}: writers do not get on", workload.name()));
         drop(stop);
         writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
     })

@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 
 use super::writer::{Operation, Writer};
 use super::{Stored, Workload, written_once};
-use crate::support::process::PATIENCE;
+use crate::support::process::TIMEOUT;
 
 pub(super) struct Queue;
 
@@ -47,7 +47,7 @@ impl Workload for Queue {
 
     /// Completes what is left.
     fn finish(&self, writer: &mut Writer) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while writer.find(open()).is_some() && Instant::now() < deadline {
             if work(writer).is_none() {
                 std::thread::sleep(Duration::from_millis(100));

@@ -17,7 +17,7 @@ impl Workload for PerField {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "timestamps: { source: at, type: long, fields: [a, b], store: stamps }".into()
+        "timestamps: { source: at, type: long, fields: [a, b], store: timestamps }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {
@@ -50,7 +50,7 @@ impl Workload for PerField {
             }
             // An application that keeps the timestamps itself.
             _ => {
-                let change = doc! { "$set": { "b": time, "stamps.b": time } };
+                let change = doc! { "$set": { "b": time, "timestamps.b": time } };
                 writer.record("own", [], details(&[id], &["b"]), |writer| writer.update(key, change));
             }
         }
@@ -61,8 +61,9 @@ impl Workload for PerField {
         for document in stored.of(self.name()) {
             for field in ["a", "b"] {
                 faults.extend(newest(history, document, field));
-                let stamp = document.get_document("stamps").and_then(|stamps| stamps.get_i64(field)).ok();
-                if stamp != document.get_i64(field).ok() {
+                let timestamp =
+                    document.get_document("timestamps").and_then(|timestamps| timestamps.get_i64(field)).ok();
+                if timestamp != document.get_i64(field).ok() {
                     faults.push(format!("the timestamp of {field} is not that of its value: {document}"));
                 }
             }
@@ -86,7 +87,8 @@ fn newest(history: &[Operation], document: &Document, field: &str) -> Option<Str
     let writes: Vec<&Operation> = history.iter().filter(writes_it).collect();
     let acknowledged = writes.iter().filter(|operation| operation.answer.is_acknowledged());
     let newest = acknowledged.map(|operation| time(operation)).max().unwrap_or(0);
-    let possible = |operation: &&Operation| operation.answer.outcome != Outcome::Refused && time(operation) == stored;
+    let possible =
+        |operation: &&Operation| operation.answer.outcome != Outcome::RejectedBy && time(operation) == stored;
     if stored < newest {
         return Some(format!("an older write of {field} won over {newest}: {document}"));
     }
@@ -102,7 +104,7 @@ impl Workload for PerDocument {
     }
 
     fn settings(&self, _block: usize) -> String {
-        "timestamps: { source: at, type: long, per: document, store: stamp }".into()
+        "timestamps: { source: at, type: long, per: document, store: timestamp }".into()
     }
 
     fn prepare(&self, writer: &mut Writer) {
@@ -127,7 +129,7 @@ impl Workload for PerDocument {
         for document in stored.of(self.name()) {
             faults.extend(newest(history, document, "a"));
             let value = document.get("a");
-            if ["b", "at", "stamp"].iter().any(|field| document.get(field) != value) {
+            if ["b", "at", "timestamp"].iter().any(|field| document.get(field) != value) {
                 faults.push(format!("parts of several writes: {document}"));
             }
         }

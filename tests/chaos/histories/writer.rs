@@ -147,7 +147,7 @@ impl Writer {
                 if !updated.as_ref().is_ok_and(|updated| updated.matched_count > 0) {
                     let _ = session.abort_transaction().await;
                     let error = updated.err().map(|error| short(&error));
-                    return Answer { outcome: Outcome::Refused, document: None, error };
+                    return Answer { outcome: Outcome::RejectedBy, document: None, error };
                 }
             }
             loop {
@@ -241,8 +241,8 @@ impl Answer {
     fn of(result: Result<bool, Error>) -> Answer {
         let (outcome, error) = match result {
             Ok(true) => (Outcome::Acknowledged, None),
-            Ok(false) => (Outcome::Refused, None),
-            Err(error) if was_rejected(&error) => (Outcome::Refused, Some(short(&error))),
+            Ok(false) => (Outcome::RejectedBy, None),
+            Err(error) if was_rejected(&error) => (Outcome::RejectedBy, Some(short(&error))),
             Err(error) => (Outcome::Unknown, Some(format!("{} {:?}", short(&error), error.labels()))),
         };
         Answer { outcome, document: None, error }

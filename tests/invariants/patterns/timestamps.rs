@@ -1,4 +1,4 @@
-//! `timestamps`: a protected field changes together with its stamp, which is the source's time and never goes back.
+//! `timestamps`: a protected field changes together with its timestamp, which is the source's time and never goes back.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -26,11 +26,11 @@ pub(in super::super) struct Timestamps {
     pub(in super::super) missing: Missing,
 }
 
-/// A register of a document: what it holds, and its stamp.
-struct Register<'a> {
+/// A register of a document: what it holds, and its timestamp.
+struct KnownRules<'a> {
     name: String,
     value: Option<&'a Bson>,
-    stamp: Option<DateTime>,
+    timestamp: Option<DateTime>,
 }
 
 fn same(one: Option<&Bson>, other: Option<&Bson>) -> bool {
@@ -80,9 +80,9 @@ impl Timestamps {
         names
     }
 
-    fn register<'a>(&self, document: &'a Document, name: &str) -> Register<'a> {
-        let stamp = if self.per_document { document.get(STORE) } else { at(document, &format!("{STORE}.{name}")) };
-        Register { name: name.to_owned(), value: at(document, name), stamp: as_date(stamp) }
+    fn register<'a>(&self, document: &'a Document, name: &str) -> KnownRules<'a> {
+        let timestamp = if self.per_document { document.get(STORE) } else { at(document, &format!("{STORE}.{name}")) };
+        KnownRules { name: name.to_owned(), value: at(document, name), timestamp: as_date(timestamp) }
     }
 
     /// The times that the statements say they were made at.
@@ -93,7 +93,7 @@ impl Timestamps {
     fn source_of(statement: &Statement) -> Vec<DateTime> {
         let mut found = Self::times_of(statement);
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
-        // Stamps that a client brings are its source's times; what its filter demands is inserted with some time.
+        // FieldTimestamps that a client brings are its source's times; what its filter demands is inserted with some time.
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
         whole.into_iter().flatten().for_each(|document| stamps_in(document, &mut found));
         found
@@ -125,14 +125,14 @@ impl Timestamps {
         found
     }
 
-    /// Under `pass`, a field without a time of its own has the stamp that it came with, if any.
+    /// Under `pass`, a field without a time of its own has the timestamp that it came with, if any.
     fn passes_untimed(&self, change: &Change<'_>) -> bool {
         self.missing == Missing::Pass && change.statements.iter().all(|statement| Self::times_of(statement).is_empty())
     }
 
-    fn may_stamp(&self, stamp: DateTime, sources: &[DateTime]) -> bool {
-        let by_clock = (PAST * 3 / 2..PAST * 4).contains(&stamp.timestamp_millis());
-        sources.contains(&stamp) || by_clock
+    fn may_stamp(&self, timestamp: DateTime, sources: &[DateTime]) -> bool {
+        let by_clock = (PAST * 3 / 2..PAST * 4).contains(&timestamp.timestamp_millis());
+        sources.contains(&timestamp) || by_clock
     }
 
     fn forgets(statement: &Statement) -> bool {
@@ -145,11 +145,11 @@ impl Timestamps {
         self.names([Some(after), None]).iter().find_map(|name| {
             let register = self.register(after, name);
             register.value?;
-            match register.stamp {
+            match register.timestamp {
                 None if untimed => None,
-                None => Some(format!("'{name}' was inserted without a stamp")),
-                Some(stamp) if !self.may_stamp(stamp, &sources) => {
-                    Some(format!("'{name}' was inserted with a stamp that is not its time"))
+                None => Some(format!("'{name}' was inserted without a timestamp")),
+                Some(timestamp) if !self.may_stamp(timestamp, &sources) => {
+                    Some(format!("'{name}' was inserted with a timestamp that is not its time"))
                 }
                 Some(_) => None,
             }
@@ -162,21 +162,21 @@ impl Timestamps {
         let (untimed, silent) = (self.passes_untimed(change), sources.is_empty());
         self.names([Some(before), Some(after)]).iter().find_map(|name| {
             let (old, new) = (self.register(before, name), self.register(after, name));
-            let Register { name, .. } = &new;
+            let KnownRules { name, .. } = &new;
             let changed = !same(old.value, new.value);
-            match (old.stamp, new.stamp) {
+            match (old.timestamp, new.timestamp) {
                 (old, new) if untimed && (silent || old == new) => None,
-                (Some(_), None) if !forgets => Some(format!("the stamp of '{name}' is gone")),
-                (Some(old), Some(new)) if new < old => Some(format!("the stamp of '{name}' went back")),
-                (_, Some(stamp)) if changed && !self.may_stamp(stamp, &sources) => {
-                    Some(format!("'{name}' changed, and its stamp is not the write's time"))
+                (Some(_), None) if !forgets => Some(format!("the timestamp of '{name}' is gone")),
+                (Some(old), Some(new)) if new < old => Some(format!("the timestamp of '{name}' went back")),
+                (_, Some(timestamp)) if changed && !self.may_stamp(timestamp, &sources) => {
+                    Some(format!("'{name}' changed, and its timestamp is not the write's time"))
                 }
                 (_, None) if changed && before.get(STORE).is_some_and(|store| store.as_array().is_some()) => {
                     Some(format!("'{name}' changed beside a store that is an array"))
                 }
-                (_, None) if changed && !forgets => Some(format!("'{name}' changed and has no stamp")),
+                (_, None) if changed && !forgets => Some(format!("'{name}' changed and has no timestamp")),
                 (old, Some(new)) if old != Some(new) && !self.may_stamp(new, &sources) => {
-                    Some(format!("the stamp of '{name}' is not the write's time"))
+                    Some(format!("the timestamp of '{name}' is not the write's time"))
                 }
                 _ => None,
             }
@@ -262,15 +262,15 @@ impl Promise for Timestamps {
         }
         direct.changed().all(|(before, after)| {
             let names = self.names([before, Some(after)]);
-            let mut stamps = names.iter().filter_map(|name| {
+            let mut timestamps = names.iter().filter_map(|name| {
                 let old = self.register(before?, name);
                 let changed = self.per_document || !same(old.value, at(after, name));
-                old.stamp.filter(|_| changed || statement.touches(name))
+                old.timestamp.filter(|_| changed || statement.touches(name))
             });
             let touched = before.is_none_or(|before| names.iter().any(|name| !same(at(before, name), at(after, name))));
             !touched
                 || match sources[..] {
-                    [source] => stamps.all(|stamp| stamp <= source),
+                    [source] => timestamps.all(|timestamp| timestamp <= source),
                     _ => sources.is_empty() && self.missing == Missing::Pass,
                 }
         })

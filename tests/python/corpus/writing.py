@@ -140,7 +140,7 @@ def update_array_operators(db):
         {"$pullAll": {"tags": ["q"]}},
         {"$rename": {"name": "title"}},
         {"$bit": {"age": {"xor": 3}}},
-        {"$currentDate": {"when": True, "stamp": {"$type": "timestamp"}}},
+        {"$currentDate": {"when": True, "timestamp": {"$type": "timestamp"}}},
     ):
         db.people.update_one({"_id": 0}, update)
     return contents(db.people)

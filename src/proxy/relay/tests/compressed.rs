@@ -78,7 +78,7 @@ async fn each_side_gets_the_form_it_agreed_to() {
                     break;
                 }
             }
-            // Nothing is owed any more: a judged message is carried out.
+            // Nothing is pending any more: a evaluated message is carried out.
             for came in both.iter().filter(|came| came.is_none() || **came == Some(Snappy)) {
                 ends.client.write_all(&repacked(frame(3, 0, 0, b"jr"), *came)).await.unwrap();
                 let expected = if agrees.is_empty() && own.is_none() { None } else { *came };

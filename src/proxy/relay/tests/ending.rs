@@ -1,7 +1,7 @@
-//! The end of a process: sessions are passed on, retire, or close when they are idle.
+//! The end of a process: sessions are passed on, drain, or close when they are idle.
 
 use super::*;
-use crate::proxy::session::Parting;
+use crate::proxy::connection::ConnectionOutcome;
 
 #[tokio::test]
 async fn draining_closes_who_is_idle_and_waits_for_who_is_not() {
@@ -104,7 +104,7 @@ type Piped = Connection<DuplexStream, DuplexStream, Script>;
 
 /// A connection whose listener wants it to be passed on.
 fn passing(relay: Relay<DuplexStream, DuplexStream, Script>) -> Piped {
-    Connection { relay, closing: watch::channel(Closing::Pass).1, patience: patience() }
+    Connection { relay, closing: watch::channel(Closing::Pass).1, timeouts: timeouts() }
 }
 
 /// Runs it until it stands.
@@ -112,14 +112,20 @@ async fn stop(connection: &mut Piped) {
     // The listener is still there.
     let (_listener, closing) = watch::channel(Closing::Pass);
     connection.closing = closing;
-    assert_eq!(timeout(SOON, connection.run()).await.expect("it should stand"), Parting::Standing);
+    assert_eq!(timeout(SOON, connection.run()).await.expect("it should stand"), ConnectionOutcome::Quiescent);
 }
 
 /// As if another process had got both sockets, and what the relay knew as it is written down.
 fn elsewhere(connection: Piped) -> Piped {
-    let (client, upstream, standing) = connection.relay.into_standing();
-    let written = serde_json::to_vec(&standing).unwrap();
-    passing(Relay::resume(client, upstream, Arc::new(door(None)), LOCAL, serde_json::from_slice(&written).unwrap()))
+    let (client, upstream, quiescent) = connection.relay.into_quiescent();
+    let written = serde_json::to_vec(&quiescent).unwrap();
+    passing(Relay::resume(
+        client,
+        upstream,
+        Arc::new(listener_context(None)),
+        LOCAL,
+        serde_json::from_slice(&written).unwrap(),
+    ))
 }
 
 #[tokio::test]

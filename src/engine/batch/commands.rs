@@ -1,0 +1,241 @@
+//! The commands of a statement's transaction on the wire, and what their replies say.
+
+use std::borrow::Cow;
+
+use super::BatchJob;
+use super::transaction::MAX_TIME;
+use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
+use crate::document::{CowDocument, Document, Value, Writer};
+use crate::patterns::copies::Collection;
+use crate::wire::op_msg;
+
+/// Writes commands for one transaction.
+pub(super) struct TransactionCommands<'j, 'f> {
+    job: &'j BatchJob<'f>,
+    own: Option<OwnTransaction>,
+}
+
+impl<'f> BatchJob<'f> {
+    pub(super) fn asking(&self) -> TransactionCommands<'_, 'f> {
+        TransactionCommands { job: self, own: self.transaction.as_ref().and_then(|transaction| transaction.own) }
+    }
+}
+
+impl TransactionCommands<'_, '_> {
+    /// Finds what the statement would touch: by its filter, in its order.
+    pub(super) fn select(&self, statement: &Statement<'_>, limit: i32, fields: &[u8]) -> Vec<u8> {
+        let filter = match &statement.operation {
+            Operation::Update(update) => update.selection(),
+            Operation::Delete(delete) => Cow::Borrowed(&delete.filter),
+            Operation::Insert(_) => return self.find(statement, Document::EMPTY.as_bytes(), limit, fields),
+        };
+        let constants = self.job.command.body.get("let");
+        self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
+            for name in ["sort", "hint", "collation"] {
+                if let Some(value) = statement.option(name) {
+                    w.value(name, value);
+                }
+            }
+            if let Some(constants) = constants {
+                w.value("let", constants);
+            }
+        })
+    }
+
+    /// Finds one document that the client's own filter matches, without the rules' conditions.
+    pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str]) -> Vec<u8> {
+        let fields = crate::document::document(|w| {
+            w.int32("_id", 1);
+            fields.iter().filter(|field| **field != "_id").for_each(|field| w.int32(field, 1));
+        });
+        self.select(&statement.without_conditions(), 1, &fields)
+    }
+
+    pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
+        let filter = CowDocument::from_writer(filter.to_vec());
+        self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
+            w.nested("collation", |w| w.string("locale", "simple"));
+        })
+    }
+
+    /// Finds in another collection.
+    pub(super) fn find_in(&self, collection: &Collection, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
+        let filter = CowDocument::from_writer(filter.to_vec());
+        self.query(collection.namespace(), filter.as_document(), limit, fields, |_| {})
+    }
+
+    fn query(
+        &self,
+        namespace: Namespace<'_>,
+        filter: Document<'_>,
+        limit: i32,
+        fields: &[u8],
+        more: impl FnOnce(&mut Writer<'_>),
+    ) -> Vec<u8> {
+        let Namespace { database, collection } = namespace;
+        let fields = CowDocument::from_writer(fields.to_vec());
+        self.command(database, |w| {
+            w.string("find", collection);
+            w.value("filter", Value::document(filter));
+            w.value("projection", Value::document(fields.as_document()));
+            w.int32("limit", limit);
+            w.int32("batchSize", limit);
+            w.boolean("singleBatch", true);
+            more(w);
+        })
+    }
+
+    /// An update or delete command of these statements, in order.
+    pub(super) fn write(&self, statement: &Statement<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
+        self.change(self.job.batch.namespace(statement), name, list, statements)
+    }
+
+    /// An update command for another collection.
+    pub(super) fn update_in(&self, collection: &Collection, statements: &[Vec<u8>]) -> Vec<u8> {
+        self.change(collection.namespace(), "update", "updates", statements)
+    }
+
+    fn change(&self, namespace: Namespace<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
+        let Namespace { database, collection } = namespace;
+        self.command(database, |w| {
+            w.string(name, collection);
+            w.array(list, |a| {
+                for statement in statements {
+                    a.value(Value::document(CowDocument::from_writer(statement.clone()).as_document()));
+                }
+            });
+        })
+    }
+
+    /// commitTransaction, with the client's write concern, or abortTransaction.
+    pub(super) fn end(&self, name: &str) -> Vec<u8> {
+        let concern = self.job.command.body.get("writeConcern").filter(|concern| !is_unacknowledged(*concern));
+        let commits = name == "commitTransaction";
+        self.message("admin", |w| {
+            w.int32(name, 1);
+            if let Some(concern) = concern.filter(|_| commits) {
+                w.value("writeConcern", concern);
+            }
+            // The server bounds the wait for the write concern by it, too.
+            if commits {
+                self.write_max_time(w);
+            }
+        })
+    }
+
+    /// A command that may take as long as the client's.
+    fn command(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        self.message(database, |w| {
+            write(w);
+            self.write_max_time(w);
+        })
+    }
+
+    fn write_max_time(&self, w: &mut Writer<'_>) {
+        if let Some(left) = self.job.max_time() {
+            w.integer(MAX_TIME, i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn message(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let command = &self.job.command;
+        let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 512);
+        writer.body(|out| {
+            Writer::document(out, |w| {
+                write(w);
+                self.write_session(w);
+                command.api_parameters().for_each(|element| w.element(element));
+                w.string("$db", database);
+            });
+        });
+        writer.finish()
+    }
+
+    fn write_session(&self, w: &mut Writer<'_>) {
+        let body = self.job.command.body;
+        let begun = self.job.transaction_begun;
+        // A retryable write's number belongs to the write alone.
+        let in_transaction = self.job.command.session().in_transaction;
+        for element in body.elements() {
+            match (self.own, element.key) {
+                (_, b"$clusterTime") => w.element(element),
+                (None, b"lsid") => w.element(element),
+                (None, b"txnNumber" | b"autocommit") if in_transaction => w.element(element),
+                (None, b"startTransaction" | b"readConcern") if !begun => w.element(element),
+                _ => {}
+            }
+        }
+        if let Some(own) = self.own {
+            own.write(w);
+        }
+    }
+}
+
+/// The documents of a find's reply.
+pub(super) fn documents<'r>(reply: &Reply<'r>) -> Option<Vec<Document<'r>>> {
+    let batch = reply.body.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?;
+    batch.values().map(Value::as_document).collect()
+}
+
+pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {
+    let labels = reply.body.get("errorLabels").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+    labels.values().any(|value| value.as_str() == Some(label))
+}
+
+/// Whether the server is no primary any more, or about to go: another member, or the same one later, knows
+/// what became of the transaction. The codes are those of the driver specifications (SDAM, "State Change
+/// Errors").
+pub(in crate::engine) fn is_gone(reply: &Reply<'_>) -> bool {
+    const STATE_CHANGE: [i32; 8] = [91, 189, 10107, 11600, 11602, 13435, 13436, 10058];
+    reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
+}
+
+/// The label by which drivers know that a write may be sent again.
+const RETRYABLE: &str = "RetryableWriteError";
+
+/// The error of docward's own find with the label that the server puts on the same error of a retryable write: without
+/// it the driver would report a step-down to the application instead of sending the write to the next primary.
+pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
+    reply.with_body(reply.message.header.response_to, |w| {
+        reply.body.elements().filter(|element| element.key != b"errorLabels").for_each(|element| w.element(element));
+        w.array("errorLabels", |labels| labels.string(RETRYABLE));
+    })
+}
+
+/// The reply to a statement, with what the commit said of its durability. The driver is to send a write again
+/// where the server says so, which it does of every commit, and where that is answered as the first time: `repeatable`.
+pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
+    let error = commit.body.get("writeConcernError")?;
+    let applied = Reply::parse(applied).ok()?;
+    Some(applied.with_body(applied.message.header.response_to, |w| {
+        w.elements(applied.body);
+        w.value("writeConcernError", error);
+        if repeatable && has_label(commit, RETRYABLE) {
+            w.array("errorLabels", |labels| labels.string(RETRYABLE));
+        }
+    }))
+}
+
+/// The reply to a statement of which only is known that it happened: transactions in which it touches nothing
+/// are not committed. `None` where a reply would have to say more.
+pub(super) fn remembered_reply(command: &Command<'_>, form: Form, operation: &Operation<'_>) -> Option<Vec<u8>> {
+    let tells_all = match operation {
+        Operation::Insert(_) => true,
+        Operation::Update(update) => !update.upsert && !update.multi,
+        Operation::Delete(delete) => !delete.multi,
+    };
+    if !tells_all || !matches!(form, Form::Insert | Form::Update | Form::Delete) {
+        return None;
+    }
+    let mut writer = op_msg::Writer::new(0, command.message.header.request_id, 0, 64);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            w.int32("n", 1);
+            if form == Form::Update {
+                w.int32("nModified", 1);
+            }
+            w.double("ok", 1.0);
+        });
+    });
+    Some(writer.finish())
+}

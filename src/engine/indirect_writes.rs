@@ -1,0 +1,136 @@
+//! Ways to a protected collection that no rule can analyse: commands that write other than by statements, statements
+//! on the buckets of a time series, names that cannot be told.
+//!
+//! RejectedBy where a rule guards the target, unless all such rules say `unsupported: allow`. Which commands these are
+//! is up to the catalogue (`Class::indirect_write`), where they lead to `command::indirect_write_targets`.
+
+use super::Session;
+use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users, enforcement};
+use super::outcome::OutcomeKind;
+use super::plan::{NoPlan, Plan, Step, reject_command};
+use crate::command::{Class, Command, Namespace, Target, code, indirect_write_targets};
+use crate::patterns::{Rejection, Rule};
+use crate::rules::{Mode, Unsupported, bucketed_collection};
+
+/// Statements on the buckets of a time-series collection.
+pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
+
+impl<'f> Plan<'f> {
+    /// A way into a collection that is no statement.
+    pub(super) fn indirect_write(
+        &mut self,
+        command: &Command<'f>,
+        class: Class,
+        what: &str,
+        session: &Session,
+    ) -> Result<Step, NoPlan> {
+        // Of known commands only the body is read here; drivers send nothing else of them.
+        if class != Class::Unknown && !command.message.sequences.is_empty() {
+            return self.untold(command, what, |_| true, session);
+        }
+        self.unanalysed(command, indirect_write_targets(command, class), what, session)
+    }
+
+    /// Writes that no rule can analyse: refused where one guards the target, unless all such rules allow it.
+    pub(super) fn unanalysed(
+        &mut self,
+        command: &Command<'f>,
+        targets: Vec<Target>,
+        what: &str,
+        session: &Session,
+    ) -> Result<Step, NoPlan> {
+        for target in targets {
+            let Ok((database, collection)) = target else {
+                let step = self.untold(command, what, |_| true, session)?;
+                if matches!(step, Step::ForwardOriginal { .. }) {
+                    continue;
+                }
+                return Ok(step);
+            };
+            let namespace = Namespace { database: &database, collection: &collection };
+            let applicable_rules = applicable_rules(self.rules, namespace, session);
+            if asks_for_users(&applicable_rules, session) {
+                return Ok(self.ask_for_users(command));
+            }
+            for (rule, enforcement) in applicable_rules {
+                let rejection = Rejection::new(
+                    format!("no rule can analyse what it writes ({what} the protected collection)"),
+                    "Write by insert, update or delete. (For the DBA: `unsupported: allow` lets it pass.)",
+                );
+                let said = on_indirect_write(rule, enforcement);
+                self.outcomes.note(rule, namespace, said, Some(&rejection));
+                if said == OutcomeKind::Reject {
+                    let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
+                    return Ok(reject_command(command, &RejectedBy { rule, rejection }, noun, namespace));
+                }
+            }
+        }
+        Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() })
+    }
+
+    /// A command on a collection that cannot be told: the first of the rules it may concern applies that refuses
+    /// what it cannot analyse.
+    fn untold(
+        &mut self,
+        command: &Command<'f>,
+        what: &str,
+        concerned: impl Fn(&Rule) -> bool,
+        session: &Session,
+    ) -> Result<Step, NoPlan> {
+        let rules = || {
+            self.rules
+                .rules()
+                .iter()
+                .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && concerned(rule))
+        };
+        if session.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
+            return Ok(self.ask_for_users(command));
+        }
+        match rules().find(|rule| on_indirect_write(rule, enforcement(rule, session)) == OutcomeKind::Reject) {
+            Some(rule) => Err(NoPlan {
+                code: code::DOCUMENT_VALIDATION_FAILURE,
+                text: format!(
+                    "{what} a collection that cannot be told, while rules such as '{}' guard some; name it by a string in the body",
+                    rule.name.value
+                ),
+            }),
+            None => Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() }),
+        }
+    }
+
+    /// A read of a collection that is named by its UUID: it could be one whose reads a rule evaluates.
+    pub(super) fn read_unnamed(
+        &mut self,
+        command: &Command<'f>,
+        class: Class,
+        session: &Session,
+    ) -> Result<Step, NoPlan> {
+        let database = command.database.as_bytes();
+        let evaluates = |rule: &Rule| {
+            rule.pattern.evaluates_command(class, None)
+                && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database))
+        };
+        self.untold(command, command.name, evaluates, session)
+    }
+
+    /// The rules that evaluate the statements of a namespace. The buckets of a time-series collection hold many
+    /// documents each: no rule can analyse statements on them.
+    pub(super) fn applicable_rules_of(
+        &self,
+        namespace: Namespace<'_>,
+        session: &Session,
+    ) -> (Option<Target>, ApplicableRules<'f>) {
+        if bucketed_collection(namespace.collection.as_bytes()).is_none() {
+            return (None, applicable_rules(self.rules, namespace, session));
+        }
+        (Some(Ok((namespace.database.to_owned(), namespace.collection.to_owned()))), ApplicableRules::new())
+    }
+}
+
+/// What a rule says of a write that it cannot analyse.
+pub(super) fn on_indirect_write(rule: &Rule, enforcement: Enforcement) -> OutcomeKind {
+    match rule.unsupported {
+        Unsupported::Allow => OutcomeKind::Allow,
+        Unsupported::Reject => enforcement.rejects(),
+    }
+}

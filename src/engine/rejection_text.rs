@@ -1,0 +1,35 @@
+//! What a client is told of a refusal: text for people, `errInfo` for programs.
+
+use super::evaluation::RejectedBy;
+use crate::command::{Namespace, code};
+use crate::document::Writer;
+
+/// The `errmsg`: who refuses what, why, and what to do instead.
+pub(super) fn message(refused: &RejectedBy<'_>, what: &str, namespace: Namespace<'_>) -> String {
+    let RejectedBy { rule, rejection } = refused;
+    let verb = if rejection.code == code::WRITE_CONFLICT { "reports a conflict for" } else { "rejects" };
+    let mut text =
+        format!("docward rule '{}' {verb} this {what} on {namespace}: {}.", rule.name.value, rejection.reason);
+    if let Some(why) = &rule.why {
+        text.push_str(" Why: ");
+        text.push_str(why.trim_end());
+        if !why.trim_end().ends_with(['.', '!', '?']) {
+            text.push('.');
+        }
+    }
+    text.push_str(" What to do: ");
+    text.push_str(&rejection.hint);
+    text
+}
+
+/// `errInfo: {docward: {rule, pattern, reason, hint}}`
+pub(super) fn write_error_info(w: &mut Writer<'_>, refused: &RejectedBy<'_>) {
+    w.nested("errInfo", |w| {
+        w.nested("docward", |w| {
+            w.string("rule", &refused.rule.name.value);
+            w.string("pattern", refused.rule.pattern.name());
+            w.string("reason", &refused.rejection.reason);
+            w.string("hint", &refused.rejection.hint);
+        });
+    });
+}

@@ -1,0 +1,144 @@
+//! Commands without a server: what becomes of them, who spoke, what was guessed.
+
+use super::super::{DryRun, Need, Now, Outcome, OutcomeKind, dry_run, statements};
+use super::{NOW, Session, rules};
+use crate::shell::{parse, render};
+
+fn run_dry(rule: &str, command: &str, session: &mut Session) -> DryRun {
+    let rules = rules(&[("d.c", rule), ("d.c", "defaults: { maxTimeMS: 9 }\nmode: disabled")]);
+    let parsed = parse(command, "d").unwrap();
+    dry_run(parsed.commands[0].as_document(), &rules, NOW, session)
+}
+
+/// What becomes of a command of a client that is nobody: commands that are sent, or words.
+fn outcome(rule: &str, command: &str) -> String {
+    let shown = |sent: &[crate::document::CowDocument<'static>]| {
+        sent.iter().map(|command| render(command.as_document(), "d")).collect::<Vec<_>>().join("; ")
+    };
+    match run_dry(rule, command, &mut Session::default()).outcome {
+        Outcome::Unchanged => "unchanged".to_owned(),
+        Outcome::Undecided => "undecided".to_owned(),
+        Outcome::Rewritten(sent) => shown(&sent),
+        Outcome::Rejected { message, sent } => {
+            let start: String = message.chars().take(40).collect();
+            format!("{start}… {}", shown(&sent)).trim_end().to_owned()
+        }
+    }
+}
+
+#[test]
+fn every_road_comes_to_an_end() {
+    const GUARD: &str = "replacement: { policy: check_version, version: v }";
+    const NUMBERS: &str = "sequence: { field: no, counter: no, start: 100 }";
+    const OPTIMISTIC: &str = "sequence: { field: no, strategy: optimistic }";
+    const TREE: &str = "tree: {}";
+    const REJECT: &str = "replacement: {}";
+    for (rule, command, expected) in [
+        (REJECT, "db.other.replaceOne({}, {a: 1})", "unchanged"),
+        (REJECT, "db.c.updateOne({}, {$set: {a: 1}})", "unchanged"),
+        (REJECT, "db.c.find()", "unchanged"),
+        (REJECT, "db.runCommand({ping: 1})", "unchanged"),
+        (REJECT, "db.adminCommand({hello: 1})", "unchanged"),
+        (REJECT, "db.c.replaceOne({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),
+        (REJECT, "db.c.findOneAndReplace({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),
+        (
+            REJECT,
+            "db.runCommand({update: \"c\", updates: [{q: {}, u: {a: 1}, upsert: true}], lsid: {id: 1}, txnNumber: NumberLong(1)})",
+            "docward rule 'rule-0' rejects this repla…",
+        ),
+        (REJECT, "db.c.renameCollection(\"x\")", "docward rule 'rule-0' rejects this renam…"),
+        (REJECT, "db.x.aggregate([{$out: \"c\"}])", "docward rule 'rule-0' rejects this aggre…"),
+        (REJECT, "db.c.explain().update({}, {a: 1})", "docward rule 'rule-0' rejects this repla…"),
+        (REJECT, "db.runCommand({update: \"c\", updates: 5})", "docward: field 'updates' of the command …"),
+        (
+            REJECT,
+            "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}], {ordered: false})",
+            "docward rule 'rule-0' rejects this repla… db.c.updateOne({}, {$set: {a: 1}}, {ordered: false})",
+        ),
+        (GUARD, "db.c.replaceOne({}, {v: 1})", "db.c.replaceOne({v: 1}, {v: 2})"),
+        (GUARD, "db.c.findOneAndReplace({}, {v: 1})", "db.c.findOneAndReplace({v: 1}, {v: 2})"),
+        (
+            GUARD,
+            "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {v: 1}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}])",
+            "db.c.replaceOne({v: 1}, {v: 2}); db.c.updateOne({}, {$set: {a: 1}, $inc: {v: 1}})",
+        ),
+        (
+            NUMBERS,
+            "db.c.insertMany([{_id: 1}, {_id: 2, no: 5}, {_id: 3}])",
+            "db.c.insertMany([{_id: 1, no: 100}, {_id: 2, no: 5}, {_id: 3, no: 101}])",
+        ),
+        (OPTIMISTIC, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, no: 1})"),
+        (OPTIMISTIC, "db.c.insertOne({_id: 1, no: 7})", "unchanged"),
+        (TREE, "db.c.insertOne({_id: 1})", "db.c.insertOne({_id: 1, path: null})"),
+        (TREE, "db.c.insertOne({_id: 1, parent: 2})", "undecided"),
+        (TREE, "db.c.deleteOne({_id: 1})", "undecided"),
+        ("defaults: { maxTimeMS: 5 }", "db.c.find({})", "db.c.find({}).maxTimeMS(5)"),
+    ] {
+        assert_eq!(outcome(rule, command), expected, "{command}");
+    }
+}
+
+#[test]
+fn a_bulk_write_of_mongodb_8_is_rehearsed_too() {
+    let command = r#"{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"v": 1}}],
+        "nsInfo": [{"ns": "d.c"}], "$db": "admin"}"#;
+    let shown = outcome("replacement: { policy: check_version, version: v }", command);
+    assert!(shown.contains("filter: {v: 1}, updateMods: {v: 2}"), "{shown}");
+}
+
+#[test]
+fn what_was_guessed_is_told() {
+    let needs = |rule: &str, command: &str| {
+        let needs = run_dry(rule, command, &mut Session::default()).needs;
+        let name = |need: &Need| match need {
+            Need::Users => "users".to_owned(),
+            Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
+            Need::Maximum(maximum) => format!("the largest {}", maximum.field),
+            Need::Documents(find) | Need::Match(find) => render(find.as_document(), "d"),
+        };
+        needs.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(
+        needs("replacement: {}\nexcept: { users: [admin.root] }", "db.c.replaceOne({}, {a: 1})"),
+        "users, db.c.find({}, {_id: 1}).limit(1)"
+    );
+    assert_eq!(needs("sequence: { field: no, counter: k }", "db.c.insertMany([{}, {}])"), "2 numbers of k");
+    assert_eq!(needs("sequence: { field: no, strategy: optimistic }", "db.c.insertOne({})"), "the largest no");
+    let looks = needs("tree: {}", "db.c.insertOne({_id: 1, parent: 2})");
+    assert_eq!(looks, "db.c.find({_id: {$in: [2]}}, {_id: 1, path: 1, parent: 1}).limit(1)");
+    let looks = needs("tree: { unanchored: rewrite }", "db.c.find({path: /,a,/})");
+    assert_eq!(looks, "db.c.find({_id: {$in: [\"a\"]}}, {_id: 1, path: 1, parent: 1}).limit(2)");
+}
+
+#[test]
+fn rules_speak_for_themselves_and_for_each_client() {
+    let said = |rule: &str, session: &mut Session| {
+        let outcomes = run_dry(rule, "db.c.replaceOne({}, {a: 1})", session).outcomes;
+        outcomes.iter().map(|one| (one.said, one.hint.is_empty())).collect::<Vec<_>>()
+    };
+    let root = || Session { users: Some(vec![("admin".to_owned(), "root".to_owned())]), ..Session::default() };
+    let migrator = || Session { app_name: Some("migrator-1".to_owned()), ..Session::default() };
+    const RULE: &str = "replacement: {}\nexcept: { apps: [migrator-*], users: [admin.root] }";
+    assert_eq!(said(RULE, &mut Session::default()), [(OutcomeKind::Reject, false)]);
+    assert_eq!(said(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);
+    assert_eq!(said(RULE, &mut migrator()), [(OutcomeKind::ExceptReject, false)]);
+    assert_eq!(said("replacement: {}\nmode: shadow", &mut root()), [(OutcomeKind::ShadowReject, false)]);
+    let defaults = run_dry("defaults: { maxTimeMS: 5 }", "db.c.find({})", &mut root()).outcomes;
+    assert_eq!(defaults.iter().map(|one| one.said).collect::<Vec<_>>(), [OutcomeKind::Rewrite]);
+}
+
+#[test]
+fn a_batch_is_also_rehearsed_statement_by_statement() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let text = "db.c.bulkWrite([{updateOne: {filter: {}, update: {$set: {a: 1}}}}, {replaceOne: {filter: {}, replacement: {}}}])";
+    let parsed = parse(text, "d").unwrap();
+    let singles = statements(parsed.commands[0].as_document());
+    let shown: Vec<String> = singles.iter().map(|single| render(single.as_document(), "d")).collect();
+    assert_eq!(shown, ["db.c.updateOne({}, {$set: {a: 1}})", "db.c.replaceOne({}, {})"]);
+    let now = Now { milliseconds: 0 };
+    let of = |single: &crate::document::CowDocument<'_>| {
+        matches!(dry_run(single.as_document(), &rules, now, &mut Session::default()).outcome, Outcome::Rejected { .. })
+    };
+    assert_eq!(singles.iter().map(of).collect::<Vec<_>>(), [false, true]);
+    assert!(statements(parse("db.c.insertOne({})", "d").unwrap().commands[0].as_document()).is_empty());
+}

@@ -1,0 +1,76 @@
+//! Clients' connections, counted as they come and go, with the reasons.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::end::End;
+
+/// Why a connection is not relayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// `limits: connections`
+    Limit,
+    /// `limits: connections_per_address`
+    AddressLimit,
+    /// The handshake failed, took too long, or the client applies plainly where TLS is spoken.
+    Tls,
+    /// No server for it can be dialled.
+    Unreachable,
+}
+
+const REFUSALS: [(Refusal, &str); 4] = [
+    (Refusal::Limit, "limit"),
+    (Refusal::AddressLimit, "address_limit"),
+    (Refusal::Tls, "tls"),
+    (Refusal::Unreachable, "unreachable"),
+];
+
+/// Since the start.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionCounters {
+    accepted: AtomicU64,
+    refused: [AtomicU64; REFUSALS.len()],
+    ended: [AtomicU64; End::KINDS.len()],
+}
+
+/// What it came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    pub accepted: u64,
+    /// By reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Relayed and over, by reason.
+    pub ended: Vec<(&'static str, u64)>,
+}
+
+impl ConnectionCounters {
+    /// Gives the connection's number, from 1.
+    pub(super) fn accepted(&self) -> u64 {
+        1 + self.accepted.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn refused(&self, refusal: Refusal) {
+        let place = REFUSALS.iter().position(|(known, _)| *known == refusal);
+        add_one(place.and_then(|place| self.refused.get(place)));
+    }
+
+    pub(super) fn ended(&self, end: &End) {
+        let kind = end.kind();
+        let place = End::KINDS.iter().position(|known| *known == kind);
+        add_one(place.and_then(|place| self.ended.get(place)));
+    }
+
+    pub(super) fn counts(&self) -> ConnectionCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ConnectionCounts {
+            accepted: read(&self.accepted),
+            refused: REFUSALS.iter().zip(&self.refused).map(|((_, name), count)| (*name, read(count))).collect(),
+            ended: End::KINDS.iter().zip(&self.ended).map(|(name, count)| (*name, read(count))).collect(),
+        }
+    }
+}
+
+fn add_one(count: Option<&AtomicU64>) {
+    if let Some(count) = count {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}

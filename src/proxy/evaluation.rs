@@ -1,0 +1,301 @@
+//! Carries out the plan of one evaluated message, with the connection to itself: nothing is pending, and the
+//! client's later messages wait.
+//!
+//! The engine says what is to be done, this file does it and feeds the result back. It must not know what
+//! a rule is. Next: [`crate::engine::Plan`].
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::end::{End, UpstreamFault};
+use super::interceptor::{Interceptor, Steps};
+use super::memory::{Reservation, SMALL, share_of};
+use super::meter::{Side, kind_of};
+use super::pending_replies::more_to_come;
+use super::relay::{Relay, pack, unpack};
+use super::write_buffer::{poll_read, with_read_buffer};
+use crate::audit::one_line;
+use crate::command::{code, error_reply};
+use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::engine::{
+    Admission, Input, Now, QueryRejection, RuleOutcome, Step, evaluation_length, read_users, users_question,
+};
+use crate::service::Answer;
+use crate::wire::compressed::{Compressor, Envelope, compress, inner_op_code};
+use crate::wire::splitter::{Class, Part, Splitter};
+use crate::wire::{Header, OpCode};
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Interceptor,
+{
+    /// Judges `frame`; what is left to send when this returns is in the outboxes. A compressed one is evaluated as
+    /// what is in it, and that, not what came, is sent on.
+    ///
+    /// # Errors
+    /// [`End`]: either side went away, or the plan closes the connection.
+    pub(super) async fn evaluate(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let began = self.listener_context.meter.now();
+        self.waited = 0;
+        self.carry_out(frame).await?;
+        self.listener_context.meter.evaluated(&mut self.pending, began, self.waited);
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        self.wait_for_room(&frame).await;
+        let (frame, came) = self.opened(frame).await?;
+        self.keep(evaluation_length(&frame)).await;
+        self.pending.span = self.listener_context.meter.open_evaluated(&frame);
+        let rules = self.listener_context.rules.load();
+        let frame = match rules.admit(&frame, &self.session.listener_kind) {
+            Admission::Original => frame,
+            Admission::Instead(instead) => instead,
+            Admission::Refused(QueryRejection { step, reason, outcomes }) => {
+                if outcomes.is_empty() {
+                    let (client, app) = (&*self.session.client, self.session.app_name());
+                    let reason = one_line(&reason);
+                    tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
+                }
+                self.tell(outcomes, &**rules, &frame, true).await?;
+                return self.conclude(step, frame, came).await;
+            }
+        };
+        // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
+        let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
+        // The time is measured from the first exchange on: what takes none needs no clock.
+        let mut begun = None;
+        let mut plan = rules.plan(&frame, now());
+        let mut step = plan.next(Input::Start, &mut self.session);
+        let last = loop {
+            let outcomes = plan.take_outcomes();
+            let watched = watched && !plan.must_finish();
+            self.tell(outcomes, &**rules, &frame, watched).await?;
+            step = match step {
+                Step::Exchange(message) => {
+                    begun.get_or_insert_with(Instant::now);
+                    let reply = self.exchange(message, watched).await?;
+                    plan.next(Input::Reply(&reply), &mut self.session)
+                }
+                Step::Lookup(lookup) => {
+                    let found = self.look_up(lookup, watched).await?;
+                    plan.next(Input::Found(found), &mut self.session)
+                }
+                Step::Yield => {
+                    tokio::task::yield_now().await;
+                    plan.next(Input::Resumed, &mut self.session)
+                }
+                Step::Pause(duration) => {
+                    tokio::time::sleep(duration).await;
+                    let elapsed = begun.map_or(duration, |begun| begun.elapsed());
+                    plan.next(Input::Paused { elapsed }, &mut self.session)
+                }
+                last => break last,
+            };
+        };
+        drop(plan);
+        self.conclude(last, frame, came).await
+    }
+
+    /// A short message may hold a long one.
+    async fn wait_for_room(&mut self, frame: &[u8]) {
+        if self.kept.is_none()
+            && let Some(bytes) = share_of(frame)
+        {
+            let kept = self.kept.insert(Reservation::for_message(&self.listener_context.memory, bytes));
+            poll_fn(|cx| kept.poll_room(cx)).await;
+        }
+    }
+
+    /// Counts what is kept besides the message, if it is much.
+    async fn keep(&mut self, bytes: usize) {
+        if bytes > SMALL {
+            let kept = self.kept.get_or_insert_with(|| Reservation::new(&self.listener_context.memory));
+            kept.add(bytes).await;
+        }
+    }
+
+    /// The last step of a message that came compressed by `came`.
+    async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
+        match last {
+            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
+            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
+            Step::Reply(message) => {
+                let length = message.len();
+                let packed = apart(length, move || pack(message.into(), came).into_owned()).await?;
+                self.to_client.push(packed);
+            }
+            Step::Close(reason) => return Err(End::Rejected(reason)),
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
+        }
+        Ok(())
+    }
+
+    /// The message out of its envelope. One that cannot be taken out is answered, and then the connection is
+    /// closed: whether its sender waits for an answer is not known.
+    async fn opened(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
+        let Ok(outer) = Header::of_frame(&frame) else { return Ok((frame, None)) };
+        if outer.op_code != OpCode::Compressed {
+            return Ok((frame, None));
+        }
+        let length = Envelope::parse(&frame).ok().flatten().map_or(0, |envelope| envelope.header.length);
+        let unpacked = move || {
+            let unpacked = unpack(&frame).map(|(message, compressor)| (message.into_owned(), compressor));
+            (unpacked, frame)
+        };
+        let (unpacked, frame) = apart(length, unpacked).await?;
+        let opened = match unpacked {
+            Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
+                Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
+            }
+            Ok(opened) => Ok(opened),
+            Err(error) => Err(error.to_string()),
+        };
+        opened.map_err(|text| {
+            let op_code = inner_op_code(&frame).unwrap_or(OpCode::Msg);
+            let header = Header { op_code, ..outer };
+            self.to_client.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
+            End::Rejected(text)
+        })
+    }
+
+    async fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) -> Result<(), End> {
+        let Ok(header) = Header::of_frame(&message) else {
+            self.to_upstream.push(message);
+            return Ok(());
+        };
+        let method = self.method_for_upstream(&header, &message, came);
+        let length = method.map_or(0, |_| message.len());
+        let packed = apart(length, move || match method.and_then(|method| compress(&message, method)) {
+            Some(packed) => (packed, method),
+            None => (message, None),
+        });
+        let (message, goes) = packed.await?;
+        if expects_reply {
+            self.expect_reply(&header, came, goes);
+        }
+        self.to_upstream.push(message);
+        Ok(())
+    }
+
+    /// Counts and logs what rules said. For anything but routine the log is to name who was told: that is asked of the
+    /// server, once for each login.
+    async fn tell(&mut self, said: Vec<RuleOutcome>, rules: &P, frame: &[u8], watched: bool) -> Result<(), End> {
+        if let Some(span) = &mut self.pending.span {
+            span.note(&said);
+        }
+        if self.session.users.is_none()
+            && said.iter().any(|one| !one.said.is_routine())
+            && let Ok(header) = Header::of_frame(frame)
+        {
+            let reply = self.exchange(users_question(header.request_id), watched).await?;
+            self.session.users = read_users(&reply);
+        }
+        self.listener_context.outcomes.note(said, &self.session, rules, frame);
+        Ok(())
+    }
+
+    async fn exchange(&mut self, message: Vec<u8>, watched: bool) -> Result<Vec<u8>, End> {
+        let asked = self.listener_context.meter.now();
+        let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
+        self.to_upstream.push(message);
+        let mut replies = Splitter::default();
+        let mut has_room = false;
+        let reply = loop {
+            match poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched, has_room)).await? {
+                Ok(reply) => break reply,
+                Err(length) => {
+                    // What the client gets is made of it.
+                    self.keep(2 * length).await;
+                    replies.reserve();
+                    has_room = true;
+                }
+            }
+        };
+        self.waited += self.listener_context.meter.since(asked);
+        let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
+        if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
+            return Err(UpstreamFault::NotOneReply.into());
+        }
+        Ok(reply)
+    }
+
+    /// The reply; or, unless there is room for any, the length of one that is large.
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        replies: &mut Splitter<()>,
+        watched: bool,
+        has_room: bool,
+    ) -> Poll<Result<Result<Vec<u8>, usize>, End>> {
+        if watched {
+            self.watch_client(cx)?;
+        }
+        // Pending or not: a reply may come before the server has read the whole request.
+        let _ = self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamError)?;
+        with_read_buffer(|buffer| {
+            loop {
+                let mut read = match poll_read(cx, &mut self.upstream, buffer).map_err(End::UpstreamError)? {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
+                    Poll::Ready(read) => read,
+                };
+                self.listener_context.meter.read(Side::Upstream, read.len());
+                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
+                match part {
+                    Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
+                    Part::Starved if !has_room => {
+                        let header = Header::parse(replies.held()).map_err(UpstreamFault::from)?;
+                        if let Some(header) = header.filter(|header| header.length > SMALL) {
+                            return Poll::Ready(Ok(Err(header.length)));
+                        }
+                    }
+                    Part::Starved => {}
+                    _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
+                }
+            }
+        })
+    }
+
+    async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
+        let (asked, kind) = (self.listener_context.meter.now(), kind_of(&lookup));
+        let found = match self.listener_context.service.find(lookup) {
+            Answer::Here(found) => found,
+            Answer::Coming(mut answer) => {
+                poll_fn(|cx| {
+                    if watched {
+                        self.watch_client(cx)?;
+                    }
+                    answer.as_mut().poll(cx).map(Ok::<_, End>)
+                })
+                .await?
+            }
+        };
+        let waited = self.listener_context.meter.since(asked);
+        self.waited += waited;
+        self.listener_context.meter.looked_up(kind, waited, &found);
+        Ok(found)
+    }
+}
+
+/// Bytes that are compressed or decompressed beside the connections of this thread, lest they wait for it: more than some
+/// hundred microseconds' work.
+const APART: usize = 128 * 1024;
+
+/// Does what takes time in proportion to `length`; on another thread, if that is much.
+async fn apart<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
+    if length <= APART {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await.map_err(|error| End::Rejected(format!("a thread has failed: {error}")))
+}
+
+fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
+}

@@ -1,0 +1,253 @@
+//! The replies a client waits for, oldest first, and how each is to be treated when it comes.
+//!
+//! Replies are matched by their headers only. A reply with moreToCome leaves its request pending: exhaust
+//! cursors and streamed hellos answer one request with many frames, each naming the frame before it.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::meter::Moment;
+use super::spans::Opened;
+use crate::command::CommandName;
+use crate::wire::compressed::Compressor;
+use crate::wire::op_msg::MORE_TO_COME;
+use crate::wire::{HEADER_LENGTH, Header, OpCode};
+
+/// What becomes of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ReplyAction {
+    /// It streams through.
+    Forward,
+    /// A hello's: its addresses are rewritten, and the client gets it compressed so.
+    Hello(Option<Compressor>),
+    /// A login's step: it is looked at on its way.
+    Login,
+    /// The request went upstream in another form than it came in: the client gets its reply compressed so.
+    Convert(Option<Compressor>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct PendingReply {
+    /// The `responseTo` of the next frame that answers it.
+    request_id: i32,
+    treatment: ReplyAction,
+    #[serde(skip)]
+    timing: Timing,
+    #[serde(skip)]
+    span: Option<Box<Opened>>,
+    #[serde(skip)]
+    progress: Progress,
+}
+
+/// Requests that have gone upstream and are not fully answered.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct PendingReplies {
+    queue: VecDeque<PendingReply>,
+    /// What the request asks for that is pending next.
+    #[serde(skip)]
+    pub(super) command: CommandName,
+    /// Its span, if it is to have one.
+    #[serde(skip)]
+    pub(super) span: Option<Box<Opened>>,
+    /// Of requests whose replies have begun and are not accounted for.
+    #[serde(skip)]
+    answered: SmallVec<[Answered; 1]>,
+}
+
+/// A request whose reply has begun.
+pub(super) type Answered = (Timing, Option<Box<Opened>>);
+
+/// When a request was sent, and what it took until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Timing {
+    pub(super) command: CommandName,
+    pub(super) sent: Moment,
+    /// docward's own nanoseconds.
+    pub(super) own: u64,
+    /// Nanoseconds it waited for servers before.
+    pub(super) waited: u64,
+}
+
+/// How far the timing of a request has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Progress {
+    Unsent,
+    Sent,
+    /// Its reply has begun, and goes on with further frames; or another process has sent it.
+    #[default]
+    Accounted,
+}
+
+/// The server sent what nobody can put in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReplyOutOfOrder {
+    #[error("the upstream sent a reply (responseTo {0}) that nobody asked for")]
+    Unasked(i32),
+    #[error("the upstream answered request {response_to} when the hello {request_id} was to be answered")]
+    NotTheHello { request_id: i32, response_to: i32 },
+}
+
+impl PendingReplies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether all that is pending is hellos: a streamed one stays pending as long as the connection lives.
+    pub(super) fn only_hellos(&self) -> bool {
+        self.queue.iter().all(|pending| matches!(pending.treatment, ReplyAction::Hello(_)))
+    }
+
+    /// What the next answer to the hello that is pending must refer to, and how it is to be compressed; `None` when
+    /// something else is pending first.
+    pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
+        match self.queue.front()? {
+            PendingReply { request_id, treatment: ReplyAction::Hello(compressor), .. } => {
+                Some((*request_id, *compressor))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn push(&mut self, request_id: i32, treatment: ReplyAction) {
+        let timing = Timing { command: self.command, ..Timing::default() };
+        let span = self.span.take();
+        if self.queue.capacity() == 0 {
+            // Drivers have one request at a time under way, so most connections never need more.
+            self.queue.reserve_exact(1);
+        }
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: Progress::Unsent });
+    }
+
+    /// Matches a reply; with `another_follows` its request stays pending.
+    ///
+    /// # Errors
+    /// [`ReplyOutOfOrder`]: the connection is out of step.
+    pub(super) fn answer(&mut self, header: &Header, another_follows: bool) -> Result<ReplyAction, ReplyOutOfOrder> {
+        let Some(pending) = self.queue.front_mut() else {
+            return Err(ReplyOutOfOrder::Unasked(header.response_to));
+        };
+        let (request_id, response_to) = (pending.request_id, header.response_to);
+        let treatment = pending.treatment;
+        // Whether a forwarded reply is the right one is between the two it concerns.
+        if matches!(treatment, ReplyAction::Hello(_)) && request_id != response_to {
+            return Err(ReplyOutOfOrder::NotTheHello { request_id, response_to });
+        }
+        if pending.progress == Progress::Sent {
+            pending.progress = Progress::Accounted;
+            self.answered.push((pending.timing, pending.span.take()));
+        }
+        if another_follows {
+            pending.request_id = header.request_id;
+        } else {
+            self.queue.pop_front();
+            if self.queue.is_empty() && self.queue.capacity() > 1 {
+                self.queue.shrink_to(1);
+            }
+        }
+        Ok(treatment)
+    }
+
+    /// Those that were not sent before have been now, after so many nanoseconds of docward's own and of waiting for
+    /// servers. False when there were none.
+    pub(super) fn sent(&mut self, now: Moment, own: u64, waited: u64) -> bool {
+        let unsent = self.queue.iter_mut().rev().take_while(|pending| pending.progress == Progress::Unsent);
+        let sent = |pending: &mut PendingReply| {
+            pending.progress = Progress::Sent;
+            pending.timing = Timing { sent: now, own, waited, ..pending.timing };
+        };
+        unsent.map(sent).count() > 0
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// What was answered since the last call.
+    pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Answered> + use<> {
+        std::mem::take(&mut self.answered).into_iter()
+    }
+}
+
+/// Whether OP_MSG's flag says that another reply follows, or (on a request) that none is wanted.
+pub(super) fn more_to_come(header: &Header, head: &[u8]) -> bool {
+    let flags = head.get(HEADER_LENGTH..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b));
+    header.op_code == OpCode::Msg && flags & MORE_TO_COME != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: ReplyAction = ReplyAction::Hello(None);
+
+    fn answer(
+        pending: &mut PendingReplies,
+        id: i32,
+        to: i32,
+        another_follows: bool,
+    ) -> Result<ReplyAction, ReplyOutOfOrder> {
+        let header = Header { length: 100, request_id: id, response_to: to, op_code: OpCode::Msg };
+        pending.answer(&header, another_follows)
+    }
+
+    #[test]
+    fn replies_come_in_the_order_of_their_requests() {
+        let mut pending = PendingReplies::default();
+        pending.push(1, ReplyAction::Forward);
+        pending.push(2, HELLO);
+        assert_eq!(pending.awaited_hello(), None);
+        assert_eq!(answer(&mut pending, 50, 1, false), Ok(ReplyAction::Forward));
+        assert!(pending.only_hellos());
+        assert_eq!(pending.awaited_hello(), Some((2, None)));
+        assert_eq!(answer(&mut pending, 51, 2, false), Ok(HELLO));
+        assert_eq!(answer(&mut pending, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
+    }
+
+    #[test]
+    fn each_request_is_accounted_for_once() {
+        let mut pending = PendingReplies { command: CommandName::of(b"find"), ..PendingReplies::default() };
+        pending.push(1, ReplyAction::Forward);
+        pending.push(2, ReplyAction::Forward);
+        assert!(pending.sent(Moment::NEVER, 7, 9) && !pending.sent(Moment::NEVER, 8, 0));
+        pending.push(3, ReplyAction::Forward);
+        answer(&mut pending, 50, 1, true).unwrap();
+        answer(&mut pending, 51, 50, false).unwrap();
+        answer(&mut pending, 52, 2, false).unwrap();
+        // Not sent: nobody measures.
+        answer(&mut pending, 53, 3, false).unwrap();
+        let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
+        let answered: Vec<Timing> = pending.take_answered().map(|(timing, _)| timing).collect();
+        assert_eq!(answered, [expected; 2]);
+        assert!(!pending.has_answered());
+    }
+
+    #[test]
+    fn when_nothing_is_owed_there_is_room_for_one_request() {
+        let mut pending = PendingReplies::default();
+        for count in [1, 1, 9, 1] {
+            (0..count).for_each(|id| pending.push(id, ReplyAction::Forward));
+            (0..count).for_each(|id| _ = answer(&mut pending, 50, id, false).unwrap());
+            assert_eq!(pending.queue.capacity(), 1);
+        }
+    }
+
+    #[test]
+    fn a_streamed_hello_stays_owed_and_each_frame_answers_the_one_before() {
+        let mut pending = PendingReplies::default();
+        pending.push(7, HELLO);
+        assert_eq!(answer(&mut pending, 50, 7, true), Ok(HELLO));
+        assert_eq!(answer(&mut pending, 51, 50, true), Ok(HELLO));
+        assert_eq!(pending.awaited_hello(), Some((51, None)));
+        let wrong = ReplyOutOfOrder::NotTheHello { request_id: 51, response_to: 7 };
+        assert_eq!(answer(&mut pending, 52, 7, false), Err(wrong));
+        assert_eq!(answer(&mut pending, 52, 51, false), Ok(HELLO));
+        assert!(pending.is_empty());
+    }
+}

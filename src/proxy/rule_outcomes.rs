@@ -1,0 +1,252 @@
+//! What rules said about statements: counted, and said on as decisions. Names only.
+//!
+//! Counts belong to a rule as it is written, by its name and a fingerprint of its text, so they outlive a reload; a
+//! rule that was changed begins anew. Of rules in shadow mode the shapes of commands are kept too: it is the
+//! report of `docward audit`, live. Single decisions go on in [`super::decisions`].
+
+mod counts;
+mod known_rules;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::broadcast::Receiver;
+
+use self::counts::Counts;
+pub use self::counts::RuleCounts;
+use self::known_rules::{Known, KnownRules};
+use super::decisions::{Decision, Tail};
+use super::interceptor::{Interceptor, RuleLabel, WrittenRule};
+use super::sharded::Sharded;
+use crate::audit::{Effect, Noted, shape_of_frame};
+use crate::engine::{OutcomeKind, RuleOutcome, Session};
+
+/// Decisions in a second that are said on, of one rule with one verdict, and of all.
+const SAID_OF_ONE: u32 = 10;
+const SAID_OF_ALL: u32 = 100;
+
+/// Counts per rule since each was first loaded.
+#[derive(Debug, Default)]
+pub(super) struct RuleOutcomes {
+    /// Plain mutexes: who holds one adds to it, or is the only one who reads it. Locked before the register.
+    counts: Sharded<Mutex<Counts>>,
+    register: Mutex<KnownRules>,
+    tail: Tail,
+    /// Decisions are logged with the documents they are about.
+    in_full: bool,
+}
+
+/// What one rule has said since it was first loaded.
+#[derive(Debug, Clone)]
+pub struct LiveRule {
+    pub label: RuleLabel,
+    /// As it is written; of a rule that is no longer loaded, as it was.
+    pub written: Arc<WrittenRule>,
+    pub since: SystemTime,
+    /// Whether it is in force now.
+    pub loaded: bool,
+    pub counts: RuleCounts,
+}
+
+impl RuleOutcomes {
+    /// `in_full`: decisions are logged with the documents they are about.
+    pub(super) fn new(in_full: bool) -> Self {
+        Self { in_full, ..Self::default() }
+    }
+
+    /// Counts what was said about `frame`, a whole message, by a plan of `policy`.
+    pub(super) fn note<P: Interceptor>(&self, outcomes: Vec<RuleOutcome>, session: &Session, policy: &P, frame: &[u8]) {
+        for outcome in outcomes {
+            let tried = matches!(outcome.said, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
+            let shape = tried.then(|| shape_of_frame(frame));
+            let said_on = self.count(&outcome, shape, session, policy);
+            if let Some(left_out) = said_on {
+                let decision = Decision::new(outcome, session, frame, left_out, self.in_full);
+                decision.log();
+                self.tail.push(decision);
+            }
+        }
+    }
+
+    /// Counts; `Some` when the decision is to be said on, with how many like it were not since the last one.
+    fn count<P: Interceptor>(
+        &self,
+        outcome: &RuleOutcome,
+        shape: Option<String>,
+        session: &Session,
+        policy: &P,
+    ) -> Option<u64> {
+        let noted = Noted {
+            effect: Effect::of(outcome.said),
+            statements: outcome.statements,
+            app: session.app_name(),
+            namespace: &outcome.namespace,
+            reason: &outcome.reason,
+        };
+        let verdict = outcome.said.as_str();
+        let mut counts = lock(self.counts.mine());
+        let (key, counts) = counts.of(outcome.rule.index(), policy, &self.register)?;
+        let left_out = counts.note(&noted, verdict, shape)?;
+        // Ten times a second at most.
+        lock(&self.register).may_say(key, verdict, left_out)
+    }
+
+    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some.
+    pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
+        self.tail.follow()
+    }
+
+    /// Every rule in the order of the files, then those that were loaded before.
+    pub(super) fn report<P: Interceptor>(&self, policy: &P) -> Vec<LiveRule> {
+        let (keys, mut rules): (Vec<_>, Vec<_>) = {
+            let mut register = lock(&self.register);
+            register.load(policy);
+            register.in_order().into_iter().map(|known| (known.key, LiveRule::silent(known))).unzip()
+        };
+        let places: HashMap<_, _> = keys.into_iter().zip(0..).collect();
+        for counts in self.counts.iter() {
+            for (key, counts) in lock(counts).all() {
+                if let Some(rule) = places.get(&key).and_then(|place: &usize| rules.get_mut(*place)) {
+                    rule.counts.merge(counts);
+                }
+            }
+        }
+        rules
+    }
+}
+
+/// Nothing panics while it holds these locks; should it, the counts are still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveRule {
+    /// One that has not said anything yet.
+    fn silent(known: &Known) -> Self {
+        Self {
+            label: known.label.clone(),
+            written: known.written.clone(),
+            since: known.since,
+            loaded: known.loaded,
+            counts: RuleCounts::default(),
+        }
+    }
+
+    /// One line for each thing it said; for a rule that is tried also applications and examples.
+    pub(super) fn log(&self) {
+        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, .. } = self;
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        for (verdict, count) in verdicts {
+            tracing::info!(rule, verdict, count, since, "rule's verdicts since it was first loaded");
+        }
+        let examples = tally.examples();
+        if examples.is_empty() {
+            return;
+        }
+        for (app, counts) in tally.apps() {
+            let (rejected, rewritten) = (counts.rejected, counts.rewritten);
+            tracing::info!(rule, app, rejected, rewritten, "what the rule would have done, by application");
+        }
+        for example in examples {
+            let (statements, namespace, shape) = (example.statements, &example.namespace, &example.shape);
+            let (reason, app) = (&example.reason, &example.app);
+            let effect = example.effect.as_str();
+            tracing::info!(rule, effect, statements, namespace, shape, app, reason, "what the rule would have done");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Input, Now, Step};
+    use crate::patterns::RuleSet;
+    use crate::rules::Source;
+    use crate::wire::op_msg;
+
+    fn rules(text: &str) -> RuleSet {
+        RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text: format!("version: 1\nrules:\n{text}") }])
+            .unwrap()
+    }
+
+    fn rule(name: &str, more: &str) -> String {
+        format!("  - name: {name}\n    namespace: d.c\n    mode: shadow\n    {more}\n")
+    }
+
+    /// A replacement on d.c by this application.
+    fn replace(outcomes: &RuleOutcomes, rules: &RuleSet, app: &str) {
+        let body = bson::doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}], "$db": "d"};
+        let mut writer = op_msg::Writer::new(1, 0, 0, 128);
+        let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
+        writer.body(|out| out.extend_from_slice(body.as_bytes()));
+        let frame = writer.finish();
+        let mut session = Session { app_name: Some(app.to_owned()), ..Session::default() };
+        let mut plan = crate::engine::Plan::new(&frame, rules, Now { milliseconds: 0 });
+        assert!(matches!(plan.next(Input::Start, &mut session), Step::ForwardOriginal { .. }));
+        outcomes.note(plan.take_outcomes(), &session, rules, &frame);
+    }
+
+    #[test]
+    fn counts_survive_a_reload_and_begin_anew_with_a_changed_rule() {
+        let outcomes = RuleOutcomes::default();
+        let first = rules(&rule("r", "replacement: {}"));
+        replace(&outcomes, &first, "one");
+        // Another rule before it gives it another number; comments and empty lines are not the rule.
+        let text = format!(
+            "\n  # why\n{}# and this\n\n{}",
+            rule("other", "bounds: { field: n, min: 0 }"),
+            rule("r", "replacement: {}")
+        );
+        let second = rules(&text);
+        replace(&outcomes, &second, "two");
+        let report = outcomes.report(&second);
+        let counted: Vec<_> = report
+            .iter()
+            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.rejected))
+            .collect();
+        assert_eq!(counted, [("other", true, 0), ("r", true, 2)]);
+        let live = report.last().unwrap();
+        assert_eq!(live.counts.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
+        let examples = live.counts.tally.examples();
+        assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
+        assert_eq!(live.counts.verdicts.get("shadow-reject"), Some(&2));
+
+        let third = rules(&rule("r", "replacement: { policy: merge }"));
+        replace(&outcomes, &third, "one");
+        let report = outcomes.report(&third);
+        let counted: Vec<_> = report
+            .iter()
+            .map(|rule| {
+                (
+                    rule.label.name.as_str(),
+                    rule.loaded,
+                    rule.counts.tally.counts.rejected,
+                    rule.counts.tally.counts.rewritten,
+                )
+            })
+            .collect();
+        assert_eq!(counted, [("r", true, 0, 1), ("r", false, 2, 0), ("other", false, 0, 0)]);
+    }
+
+    #[test]
+    fn what_threads_count_is_put_together_and_they_share_what_may_be_said() {
+        let (outcomes, rules) = (RuleOutcomes::default(), rules(&rule("r", "replacement: {}")));
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for app in ["one", "two", "one", "two"] {
+                let (outcomes, rules) = (&outcomes, &rules);
+                scope.spawn(move || (0..50).for_each(|_| replace(outcomes, rules, app)));
+            }
+        });
+        let seconds = began.elapsed().as_secs() + 1;
+        let report = outcomes.report(&rules);
+        let counts = &report[0].counts;
+        assert_eq!(counts.verdicts.get("shadow-reject"), Some(&200));
+        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
+        assert_eq!(counts.tally.examples()[0].statements, 200);
+        let (said, _) = outcomes.follow();
+        let left_out: u64 = said.iter().map(|decision| decision.left_out).sum();
+        assert!(said.len() as u64 <= 10 * seconds && said.len() as u64 + left_out <= 200, "{said:?}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Connections that have to log in and have not: they may take no more than their part of the places. When there are more,
+//! the oldest of the address that has most of them makes room, so that who holds many holds up himself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct UnauthenticatedConnections {
+    /// `None`: as many as come.
+    limit: Option<usize>,
+    list: Mutex<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    next: u64,
+    /// By their arrival.
+    waiting: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// One of them, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    unauthenticated: Arc<UnauthenticatedConnections>,
+    number: u64,
+    displaced: oneshot::Receiver<()>,
+}
+
+impl UnauthenticatedConnections {
+    pub(super) fn new(limit: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { limit, list: Mutex::default() })
+    }
+
+    /// One more from this address; another may have to go for it.
+    pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> Slot {
+        let address = address.to_canonical();
+        let (displace, displaced) = oneshot::channel();
+        let mut list = self.list();
+        if self.limit.is_some_and(|limit| list.waiting.len() >= limit) {
+            list.displace();
+        }
+        let number = list.next;
+        list.next += 1;
+        list.waiting.insert(number, (address, displace));
+        *list.by_address.entry(address).or_default() += 1;
+        Slot { unauthenticated: self.clone(), number, displaced }
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        // Nothing panics while it holds the lock.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn displace(&mut self) {
+        let most = self.by_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
+        let oldest = self.waiting.iter().find(|(_, (address, _))| Some(*address) == most).map(|(number, _)| *number);
+        if let Some((_, displace)) = oldest.and_then(|oldest| self.remove(oldest)) {
+            // Its connection may just have ended by itself.
+            let _ = displace.send(());
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<(IpAddr, oneshot::Sender<()>)> {
+        let removed = self.waiting.remove(&number)?;
+        if let Some(count) = self.by_address.get_mut(&removed.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&removed.0);
+            }
+        }
+        Some(removed)
+    }
+}
+
+impl Slot {
+    /// Ready when it has to make room.
+    pub(super) fn poll_displaced(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.displaced.poll_unpin(cx).map(|_| ())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.unauthenticated.list().remove(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_the_busiest_address_makes_room() {
+        let unauthenticated = UnauthenticatedConnections::new(Some(3));
+        let (one, many) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let is_displaced = |place: &mut Slot| poll_fn(|cx| place.poll_displaced(cx)).now_or_never().is_some();
+        let mut first = unauthenticated.add(one);
+        let (mut second, mut third) = (unauthenticated.add(many), unauthenticated.add(many));
+        assert!(!is_displaced(&mut second));
+        let mut fourth = unauthenticated.add(one);
+        assert!(is_displaced(&mut second) && !is_displaced(&mut first) && !is_displaced(&mut third));
+        // Who is gone, or has logged in, takes no place.
+        drop(first);
+        let _fifth = unauthenticated.add(many);
+        assert!(!is_displaced(&mut third) && !is_displaced(&mut fourth));
+        drop((second, third, fourth, _fifth));
+        assert!(unauthenticated.list().waiting.is_empty() && unauthenticated.list().by_address.is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads originals and writes what their copies lack.
+//!
+//! Copies are written by `$set` and `$unset` of what the original says; the server itself leaves alone, and
+//! out of its oplog, what has that value already. Values go from reply to command as bytes.
+
+use std::collections::HashMap;
+
+use bson::{Document as Reply, RawDocumentBuf};
+use mongodb::Client;
+
+use super::Stop;
+use super::id::Id;
+use super::statements;
+use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, document};
+use crate::patterns::copies::{Copies, Entry, Field};
+use crate::service::mongo::is_passing_code;
+
+/// `_id`s in one question.
+const IDS: usize = 1000;
+/// Statements in one update; the server takes a hundred times as many.
+const STATEMENTS: usize = 1000;
+/// Bytes of statements in one update; the server takes 16 MiB, and one statement may be almost that large.
+const STATEMENT_BYTES: usize = 4 << 20;
+
+/// Keeps the copies of one rule.
+pub(super) struct Repairer<'m> {
+    pub(super) client: &'m Client,
+    pub(super) copies: &'m Copies,
+    /// The rule's name, for the log.
+    pub(super) rule: &'m str,
+}
+
+/// An original's fields that have copies, and its `_id`.
+pub(super) struct Original(RawDocumentBuf);
+
+impl Original {
+    pub(super) fn document(&self) -> Document<'_> {
+        // The driver has found its length to be right, and the server wrote it.
+        Document::parse(self.0.as_bytes()).unwrap_or(Document::EMPTY)
+    }
+
+    fn id(&self) -> Option<Value<'_>> {
+        self.document().get("_id")
+    }
+
+    /// What copies of this field are to hold; `None` where it is not there.
+    pub(super) fn value(&self, field: &Field) -> Option<Value<'_>> {
+        match field.original.lookup(self.document()) {
+            Lookup::Found(value) => Some(value),
+            Lookup::Missing | Lookup::Blocked(_) => None,
+        }
+    }
+}
+
+impl<'m> Repairer<'m> {
+    /// The originals with these `_id`s as they are now, or at least as they were at cluster time `after`.
+    pub(super) async fn originals(
+        &self,
+        ids: &[OwnedValue],
+        after: Option<&OwnedValue>,
+    ) -> Result<HashMap<Id, Original>, Stop> {
+        let originals = &self.copies.originals;
+        let mut found = HashMap::new();
+        for ids in ids.chunks(IDS) {
+            let roots = self.copies.entries.iter().flat_map(|entry| &entry.fields).map(|field| &field.original);
+            let command = document(|w| {
+                w.string("find", &originals.name);
+                w.nested("filter", |w| {
+                    w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.as_value()))));
+                });
+                w.nested("projection", |w| project(w, roots));
+                if let Some(after) = after {
+                    w.nested("readConcern", |w| {
+                        w.string("level", "majority");
+                        w.value("afterClusterTime", after.as_value());
+                    });
+                }
+            });
+            let mut cursor = self.client.database(&originals.database).run_raw_cursor_command(raw(command)?).await?;
+            while cursor.advance().await? {
+                let original = Original(cursor.current().to_owned());
+                if let Some(id) = original.id().map(Id::from) {
+                    found.insert(id, original);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn work(&self) -> Work<'_, 'm> {
+        Work { repairer: self, statements: Vec::new() }
+    }
+}
+
+/// What came of writes, in documents.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Written {
+    pub(super) changed: u64,
+    /// The server did not take them: a validator, a unique index.
+    pub(super) refused: u64,
+}
+
+/// Writes to be made.
+pub(super) struct Work<'w, 'm> {
+    repairer: &'w Repairer<'m>,
+    statements: Vec<(&'w Entry, Vec<u8>)>,
+}
+
+impl<'w> Work<'w, '_> {
+    /// Makes the copies of `original` true: all of them, or the document with the `_id` `only` if it is one.
+    pub(super) fn add(&mut self, entry: &'w Entry, original: &Original, only: Option<&OwnedValue>) {
+        let Some(id) = original.id() else { return };
+        for shape in statements::shapes(entry) {
+            self.statements.push((entry, statements::correct(entry, shape, id, original, only)));
+        }
+    }
+
+    pub(super) async fn write(self) -> Result<Written, Stop> {
+        let mut written = Written::default();
+        let mut rest = self.statements.as_slice();
+        while let Some(((entry, first), _)) = rest.split_first() {
+            let mut bytes = first.len();
+            let fits = |(other, statement): &&(&Entry, Vec<u8>)| {
+                bytes += statement.len();
+                std::ptr::eq(*other, *entry) && bytes <= STATEMENT_BYTES
+            };
+            let more = rest.iter().skip(1).take(STATEMENTS - 1).take_while(fits).count();
+            let (now, later) = rest.split_at(1 + more);
+            let Written { changed, refused } = self.repairer.update(entry, now).await?;
+            written.changed += changed;
+            written.refused += refused;
+            rest = later;
+        }
+        Ok(written)
+    }
+}
+
+impl Repairer<'_> {
+    async fn update(&self, entry: &Entry, statements: &[(&Entry, Vec<u8>)]) -> Result<Written, Stop> {
+        let command = document(|w| {
+            write_update(w, entry, statements.iter().map(|(_, statement)| statement.as_slice()));
+            w.boolean("ordered", false);
+            w.nested("writeConcern", |w| w.string("w", "majority"));
+        });
+        let reply = self.client.database(&entry.into.database).run_raw_command(raw(command)?).await?;
+        if let Ok(error) = reply.get_document("writeConcernError") {
+            return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
+        }
+        // A copy that the server refuses (a validator, a unique index) must not keep the others waiting.
+        let errors = reply.get_array("writeErrors").ok().into_iter().flatten();
+        let mut refused = 0;
+        for error in errors.filter_map(|error| error.as_document()) {
+            if error.get_i32("code").is_ok_and(is_passing_code) {
+                return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
+            }
+            refused += 1;
+            self.log_refused(entry, error);
+        }
+        Ok(Written { changed: number(&reply, "nModified"), refused })
+    }
+
+    pub(super) fn log_refused(&self, entry: &Entry, error: &Reply) {
+        let text = error.get_str("errmsg").unwrap_or_default();
+        tracing::error!(rule = self.rule, "a copy in {} cannot be made true: {text}", entry.into);
+    }
+}
+
+/// An update command's first fields.
+pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &Entry, statements: impl Iterator<Item = &'s [u8]>) {
+    w.string("update", &entry.into.name);
+    w.array("updates", |a| {
+        statements.for_each(|bytes| a.value(Value { kind: Kind::Document, bytes }));
+    });
+}
+
+/// Whole top-level fields, as overlapping paths cannot be asked for.
+pub(super) fn project<'p>(w: &mut Writer<'_>, paths: impl Iterator<Item = &'p Path>) {
+    let mut roots: Vec<&str> = paths.map(Path::root).collect();
+    roots.sort_unstable();
+    roots.dedup();
+    roots.into_iter().for_each(|root| w.int32(root, 1));
+}
+
+/// A command for the driver.
+pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
+    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command for the server: {error}")))
+}
+
+pub(super) fn number(reply: &Reply, field: &str) -> u64 {
+    let number = reply.get_i32(field).map(i64::from).or_else(|_| reply.get_i64(field));
+    number.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+}

@@ -1,0 +1,80 @@
+//! Forgets the timestamps of a `timestamps` rule in every collection it applies for.
+
+use std::collections::BTreeSet;
+
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::WriteConcern;
+use mongodb::{Client, Database};
+
+use super::MongoService;
+use super::listing::{Name, collections, first_batch};
+use crate::patterns::{Rule, RuleSet};
+use crate::rules::{Mode, NamespacePattern};
+
+/// Unsets `store` wherever it is, with majority write concern; with `dry_run` only counts. `report` hears of
+/// each collection and how many of its documents had timestamps.
+///
+/// # Errors
+/// Text for people: the server's or the network's error. What was reported stays done.
+pub async fn reset(
+    service: &MongoService,
+    rules: &RuleSet,
+    rule: &Rule,
+    store: &str,
+    dry_run: bool,
+    mut report: impl FnMut(&str, u64),
+) -> Result<(), String> {
+    let server = service.server();
+    let client = &server.client().map_err(|error| error.to_string())?;
+    let namespaces = namespaces(client, rules, rule).await?;
+    for (database, collection) in namespaces {
+        let timestamped = doc! { store: { "$exists": true } };
+        let count = match dry_run {
+            true => count(&client.database(&database), &collection, timestamped).await,
+            false => {
+                let documents = client.database(&database).collection::<RawDocumentBuf>(&collection);
+                let unset = documents.update_many(timestamped, doc! { "$unset": { store: "" } });
+                unset.write_concern(WriteConcern::majority()).await.map(|done| done.modified_count)
+            }
+        };
+        let count = count.map_err(|error| format!("{database}.{collection}: {}", error.kind))?;
+        report(&format!("{database}.{collection}"), count);
+    }
+    Ok(())
+}
+
+/// How many documents match.
+async fn count(database: &Database, collection: &str, filter: Document) -> Result<u64, Error> {
+    let pipeline = vec![doc! { "$match": filter }, doc! { "$count": "n" }];
+    let reply = database.run_command(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} }).await?;
+    // Of nothing there is no count.
+    Ok(first_batch(&reply).find_map(|found| number(found, "n")).unwrap_or(0))
+}
+
+fn number(document: &Document, field: &str) -> Option<u64> {
+    let number = document.get(field)?;
+    u64::try_from(number.as_i64().or_else(|| number.as_i32().map(i64::from))?).ok()
+}
+
+/// The exact names of the rule, and the collections there are that its globs match. Where a more specific rule
+/// applies, the timestamps are that one's.
+async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
+    let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
+    let exact = patterns().filter_map(NamespacePattern::exact);
+    let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
+    let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
+    if !globs.is_empty() {
+        let present = collections(client, &globs).await?;
+        let is_meant = |(database, collection): &Name| {
+            globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
+        };
+        found.extend(present.into_iter().filter(is_meant));
+    }
+    // A disabled rule applies for nothing; it is reset by its own names.
+    found.retain(|(database, collection)| {
+        let applies = rules.rules_for(database, collection).is_some_and(|found| found.ids().contains(&rule.id));
+        applies || rule.mode == Mode::Disabled
+    });
+    Ok(found)
+}

@@ -1,0 +1,546 @@
+//! The indirect_writes, one line each. A indirect_write is walked directly first, to see whether it leads anywhere: where it does
+//! the stored documents change, so the assertion through docward could fail. Then it is walked through docward,
+//! on every protected collection, and nothing may change. `random` walks the same indirect_writes in random order.
+
+use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
+
+use super::support::frame::{Frame, MORE_TO_COME, Message};
+use super::support::mongod::Mongod;
+use super::support::process::SOON;
+use super::support::raw::Client;
+use super::{Setting, docward, errors};
+
+const REJECTED: i32 = 121;
+const UNREADABLE: i32 = 9;
+
+/// What a guard is, and an update that it does not let pass.
+struct Guard {
+    collection: &'static str,
+    update: Document,
+}
+
+fn guards() -> Vec<Guard> {
+    let guard = |collection, update| Guard { collection, update };
+    vec![
+        guard("blind", doc! { "z": 1 }),
+        guard("bounded", doc! { "$set": { "n": -1 } }),
+        guard("pairs", doc! { "$set": { "a": 9 } }),
+        guard("timestamped", doc! { "$set": { "a": 9 } }),
+        guard("jobs", doc! { "$set": { "a": 9 } }),
+        guard("buckets", doc! { "$set": { "n": 9 } }),
+        guard("nodes", doc! { "$set": { "path": ",x," } }),
+        guard("readonly", doc! { "$set": { "a": 9 } }),
+    ]
+}
+
+fn stored() -> Vec<Document> {
+    vec![doc! { "_id": 1, "a": 1, "b": 1, "n": 1, "path": Bson::Null }, doc! { "_id": 2, "a": 1, "b": 1, "n": 0 }]
+}
+
+/// What becomes of a indirect_write through docward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// RejectedBy with this code, and a text that names docward.
+    RejectedBy(i32),
+    /// Nobody waits for an answer.
+    Silent,
+    /// The connection ends.
+    Closed,
+    /// The server itself lets nobody pass; docward may leave it to that.
+    Dead,
+}
+
+use Becomes::{Closed, Dead, RejectedBy, Silent};
+
+/// A way to change `collection`.
+pub(super) struct Road {
+    pub(super) name: &'static str,
+    /// Walked directly, it changes what is stored.
+    leads_there: bool,
+    becomes: Becomes,
+    pub(super) steps: Vec<Sent>,
+}
+
+pub(super) enum Sent {
+    Message(Message),
+    Frame(Frame),
+}
+
+/// Where a indirect_write is to lead.
+pub(super) struct Goal {
+    pub(super) database: String,
+    pub(super) collection: &'static str,
+    pub(super) update: Document,
+    pub(super) uuid: Bson,
+}
+
+impl Goal {
+    fn namespace(&self, collection: &str) -> String {
+        format!("{}.{collection}", self.database)
+    }
+
+    fn elsewhere(&self) -> String {
+        elsewhere(&self.database)
+    }
+
+    fn on(&self, database: &str, mut body: Document) -> Message {
+        body.insert("$db", database);
+        Message::new(body)
+    }
+
+    fn message(&self, body: Document) -> Message {
+        self.on(&self.database, body)
+    }
+
+    /// A indirect_write of one command.
+    fn indirect_write(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+        self.sent(name, leads_there, becomes, self.message(body))
+    }
+
+    fn on_admin(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+        self.sent(name, leads_there, becomes, self.on("admin", body))
+    }
+
+    fn sent(&self, name: &'static str, leads_there: bool, becomes: Becomes, message: Message) -> Road {
+        Road { name, leads_there, becomes, steps: vec![Sent::Message(message)] }
+    }
+
+    /// A command in which a byte that is no UTF-8 takes the place of each tilde.
+    fn invalid(&self, name: &'static str, body: Document) -> Road {
+        let mut frame = self.message(body).to_frame(1, 0);
+        frame.body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xff);
+        Road { name, leads_there: false, becomes: Dead, steps: vec![Sent::Frame(frame)] }
+    }
+
+    /// A command whose first field has this value.
+    fn command(&self, name: &str, target: impl Into<Bson>, rest: Document) -> Document {
+        let mut command = doc! { name: target.into() };
+        command.extend(rest);
+        command
+    }
+
+    fn statement(&self) -> Document {
+        doc! { "q": { "_id": 1 }, "u": self.update.clone() }
+    }
+
+    /// Statements, in every command and shape that carries them.
+    pub(super) fn statements(&self) -> Vec<Road> {
+        let c = self.collection;
+        let list = || vec![self.statement()];
+        let update = || self.message(doc! { "update": c });
+        let modify = |name: &str| self.command(name, c, doc! { "query": { "_id": 1 }, "update": self.update.clone() });
+        let pipeline = vec![doc! { "$replaceWith": { "_id": "$_id", "a": 77, "n": -5, "path": "," } }];
+        let session = || doc! { "lsid": { "id": fresh_uuid() }, "txnNumber": 1_i64 };
+        let with = |mut body: Document, fields: Document| {
+            body.extend(fields);
+            body
+        };
+        let retryable = with(doc! { "update": c, "updates": list() }, session());
+        let own = session();
+        let begun = with(
+            with(doc! { "update": c, "updates": list() }, own.clone()),
+            doc! { "startTransaction": true, "autocommit": false },
+        );
+        let committed = with(with(doc! { "commitTransaction": 1 }, own), doc! { "autocommit": false });
+        let unacknowledged = self.message(doc! { "update": c, "writeConcern": { "w": 0 } });
+        let bulk = doc! { "bulkWrite": 1, "nsInfo": [{ "ns": self.namespace("free") }, { "ns": self.namespace(c) }],
+        "ops": [{ "update": 1, "filter": { "_id": 1 }, "updateMods": self.update.clone() }] };
+        let explain = |inner: Document| doc! { "explain": inner, "verbosity": "executionStats" };
+        let symbol = Bson::Symbol(c.to_owned());
+        vec![
+            self.indirect_write(
+                "update, list in the body",
+                true,
+                RejectedBy(REJECTED),
+                doc! { "update": c, "updates": list() },
+            ),
+            self.sent("update, list as a section", true, RejectedBy(REJECTED), update().sequence("updates", list())),
+            self.sent("update, section first", true, RejectedBy(REJECTED), update().sequence_first("updates", list())),
+            self.indirect_write(
+                "update, unordered",
+                true,
+                RejectedBy(REJECTED),
+                doc! { "update": c, "ordered": false, "updates": list() },
+            ),
+            self.indirect_write("findAndModify", true, RejectedBy(REJECTED), modify("findAndModify")),
+            self.indirect_write("findandmodify", true, RejectedBy(REJECTED), modify("findandmodify")),
+            self.indirect_write(
+                "update by pipeline",
+                true,
+                RejectedBy(REJECTED),
+                doc! { "update": c, "updates": [{ "q": { "_id": 1 }, "u": pipeline.clone() }] },
+            ),
+            self.indirect_write(
+                "findAndModify by pipeline",
+                true,
+                RejectedBy(REJECTED),
+                doc! { "findAndModify": c, "query": { "_id": 1 }, "update": pipeline },
+            ),
+            self.indirect_write("retryable update", true, RejectedBy(REJECTED), retryable),
+            Road {
+                steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
+                name: "transaction",
+                leads_there: true,
+                becomes: RejectedBy(REJECTED),
+            },
+            self.sent("w: 0", true, Silent, unacknowledged.sequence("updates", list()).flags(MORE_TO_COME)),
+            self.on_admin("bulkWrite", false, RejectedBy(REJECTED), bulk),
+            self.indirect_write("explain of an update", false, Dead, explain(doc! { "update": c, "updates": list() })),
+            self.indirect_write("explain of findAndModify", false, Dead, explain(modify("findAndModify"))),
+            self.indirect_write(
+                "update, name as symbol",
+                true,
+                RejectedBy(REJECTED),
+                doc! { "update": symbol, "updates": list() },
+            ),
+            self.indirect_write(
+                "update by UUID",
+                false,
+                RejectedBy(UNREADABLE),
+                doc! { "update": self.uuid.clone(), "updates": list() },
+            ),
+            self.indirect_write(
+                "findAndModify by UUID",
+                false,
+                RejectedBy(UNREADABLE),
+                doc! { "findAndModify": self.uuid.clone(), "query": {}, "update": self.update.clone() },
+            ),
+            self.indirect_write(
+                "update, NUL in the name",
+                false,
+                Dead,
+                doc! { "update": format!("{c}\0"), "updates": list() },
+            ),
+            self.invalid("update, name that is no UTF-8", doc! { "update": format!("{c}~"), "updates": list() }),
+            self.invalid(
+                "findAndModify, name that is no UTF-8",
+                doc! { "findAndModify": format!("{c}~"), "update": self.update.clone() },
+            ),
+            self.indirect_write(
+                "update, other case",
+                false,
+                Dead,
+                doc! { "update": c.to_uppercase(), "updates": list() },
+            ),
+            self.indirect_write(
+                "update, the database in the name",
+                false,
+                Dead,
+                doc! { "update": self.namespace(c), "updates": list() },
+            ),
+            self.indirect_write("update of a view", false, Dead, doc! { "update": "view", "updates": list() }),
+            self.indirect_write(
+                "findAndModify of a view",
+                false,
+                Dead,
+                doc! { "findAndModify": "view", "query": {}, "update": self.update.clone() },
+            ),
+            self.indirect_write("Update", false, RejectedBy(REJECTED), doc! { "Update": c, "updates": list() }),
+            self.indirect_write(
+                "clusterUpdate",
+                false,
+                RejectedBy(REJECTED),
+                doc! { "clusterUpdate": c, "updates": list() },
+            ),
+        ]
+    }
+
+    /// Outputs of aggregations and mapReduce.
+    pub(super) fn outputs(&self) -> Vec<Road> {
+        let (c, db) = (self.collection, self.database.as_str());
+        let stages = |stages: Vec<Document>| doc! { "aggregate": "source", "pipeline": stages, "cursor": {} };
+        let stage = |stage: Document| stages(vec![stage]);
+        let place = || doc! { "db": db, "coll": c };
+        let elsewhere = |stage: Document| {
+            self.on(&self.elsewhere(), doc! { "aggregate": "source", "pipeline": [stage], "cursor": {} })
+        };
+        let nested = || vec![doc! { "$merge": c }];
+        let reduce = |out: Bson| {
+            doc! { "mapReduce": "source", "map": "function() { emit(this._id, 1) }", "reduce": "function() { return 1 }", "out": out }
+        };
+        let out = |action: &str| Bson::from(doc! { action: c });
+        let into_db = |action: &str| Bson::from(doc! { action: c, "db": db });
+        let merge = || stage(doc! { "$merge": c });
+        let explained = |mut aggregate: Document| {
+            aggregate.insert("explain", true);
+            aggregate
+        };
+        let sectioned = |body: Document| self.message(body);
+        let unfinished = || doc! { "aggregate": "source", "cursor": {} };
+        vec![
+            self.indirect_write("$out: string", true, RejectedBy(REJECTED), stage(doc! { "$out": c })),
+            self.indirect_write("$out: {db, coll}", true, RejectedBy(REJECTED), stage(doc! { "$out": place() })),
+            self.sent("$out from another database", true, RejectedBy(REJECTED), elsewhere(doc! { "$out": place() })),
+            self.indirect_write("$out: symbol", false, RejectedBy(REJECTED), stage(doc! { "$out": Bson::Symbol(c.to_owned()) })),
+            self.indirect_write("$merge: string", true, RejectedBy(REJECTED), merge()),
+            self.indirect_write("$merge: {into}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": c, "whenMatched": "replace" } })),
+            self.indirect_write("$merge: {into: {coll}}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": { "coll": c } } })),
+            self.indirect_write("$merge: {into: {db, coll}}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": place() } })),
+            self.sent("$merge from another database", true, RejectedBy(REJECTED), elsewhere(doc! { "$merge": { "into": place() } })),
+            self.indirect_write("$merge after $documents", true, RejectedBy(REJECTED),
+                doc! { "aggregate": 1, "cursor": {}, "pipeline": [{ "$documents": [{ "_id": 1, "stolen": true }] }, { "$merge": c }] }),
+            self.indirect_write("$merge in $facet", false, RejectedBy(REJECTED), stage(doc! { "$facet": { "x": nested() } })),
+            self.indirect_write("$merge in $lookup", false, RejectedBy(REJECTED), stage(doc! { "$lookup": { "from": "source", "as": "x", "pipeline": nested() } })),
+            self.indirect_write("$merge in $unionWith", false, RejectedBy(REJECTED), stage(doc! { "$unionWith": { "coll": "source", "pipeline": nested() } })),
+            self.indirect_write("$merge, explain: true", false, RejectedBy(REJECTED), explained(merge())),
+            self.indirect_write("explain of $merge", false, Dead, doc! { "explain": merge(), "verbosity": "executionStats" }),
+            self.indirect_write("view with $merge", false, Dead, doc! { "create": "merging", "viewOn": "source", "pipeline": nested() }),
+            self.indirect_write("$merge into a view", false, Dead, stage(doc! { "$merge": "view" })),
+            self.indirect_write("$out onto a view", false, Dead, stage(doc! { "$out": "view" })),
+            self.sent("pipeline as a section", false, RejectedBy(REJECTED), sectioned(unfinished()).sequence("pipeline", nested())),
+            self.sent("pipeline as the first section", false, RejectedBy(REJECTED), sectioned(unfinished()).sequence_first("pipeline", nested())),
+            self.indirect_write("clusterAggregate", false, RejectedBy(REJECTED), doc! { "clusterAggregate": "source", "pipeline": nested(), "cursor": {} }),
+            self.indirect_write("mapReduce, out: string", true, RejectedBy(REJECTED), reduce(c.into())),
+            self.indirect_write("mapReduce, out: {replace}", true, RejectedBy(REJECTED), reduce(out("replace"))),
+            self.indirect_write("mapReduce, out: {merge}", true, RejectedBy(REJECTED), reduce(out("merge"))),
+            self.indirect_write("mapReduce, out: {reduce}", true, RejectedBy(REJECTED), reduce(out("reduce"))),
+            self.indirect_write("mapReduce, out: {replace, db}", true, RejectedBy(REJECTED), reduce(into_db("replace"))),
+            self.sent("mapReduce from another database", true, RejectedBy(REJECTED), self.on(&self.elsewhere(), reduce(into_db("merge")))),
+            self.indirect_write("mapReduce, two outs", false, Dead, reduce(doc! { "replace": "other", "merge": c }.into())),
+            self.indirect_write("mapReduce, inline and out", false, Dead, reduce(doc! { "inline": 0, "merge": c }.into())),
+            self.indirect_write("explain of mapReduce", false, Dead, doc! { "explain": reduce(c.into()), "verbosity": "executionStats" }),
+        ]
+    }
+
+    /// Commands about whole collections, and the servers' own.
+    pub(super) fn administration(&self) -> Vec<Road> {
+        let c = self.collection;
+        let ns = |collection: &str| self.namespace(collection);
+        let insert = || doc! { "op": "i", "ns": ns(c), "o": { "_id": 9 } };
+        let nested = |operations: Vec<Document>| doc! { "op": "c", "ns": ns("$cmd"), "o": { "applyOps": operations } };
+        let by_uuid = doc! { "op": "i", "ns": ns(c), "ui": self.uuid.clone(), "o": { "_id": 9 } };
+        let inner =
+            || doc! { "dbName": &self.database, "command": { "delete": c, "deletes": [{ "q": {}, "limit": 0 }] } };
+        let scan = doc! { "cscan": { "args": { "direction": 1 } } };
+        let stage = doc! { "delete": { "args": { "node": scan, "isMulti": true } } };
+        vec![
+            self.on_admin("renameCollection onto", true, RejectedBy(REJECTED), doc! { "renameCollection": ns("source"), "to": ns(c), "dropTarget": true }),
+            self.on_admin("renameCollection from", true, RejectedBy(REJECTED), doc! { "renameCollection": ns(c), "to": ns("gone"), "dropTarget": true }),
+            self.on_admin("renameCollection from another database", true, RejectedBy(REJECTED),
+                doc! { "renameCollection": format!("{}.source", self.elsewhere()), "to": ns(c), "dropTarget": true }),
+            self.on_admin("internalRenameIfOptionsAndIndexesMatch", false, RejectedBy(REJECTED),
+                doc! { "internalRenameIfOptionsAndIndexesMatch": 1, "from": ns("source"), "to": ns(c), "indexes": [], "collectionOptions": {} }),
+            self.on_admin("_shardsvrRenameCollection", false, RejectedBy(REJECTED), doc! { "_shardsvrRenameCollection": ns("source"), "to": ns(c) }),
+            self.on_admin("_recvChunkStart", false, RejectedBy(REJECTED), doc! { "_recvChunkStart": ns(c) }),
+            self.indirect_write("cloneCollectionAsCapped", false, RejectedBy(REJECTED), doc! { "cloneCollectionAsCapped": "source", "toCollection": c, "size": 4096 }),
+            self.indirect_write("convertToCapped", false, RejectedBy(REJECTED), doc! { "convertToCapped": c, "size": 4096 }),
+            self.indirect_write("emptycapped", true, RejectedBy(REJECTED), doc! { "emptycapped": c }),
+            self.indirect_write("captrunc", false, RejectedBy(REJECTED), doc! { "captrunc": c, "n": 1 }),
+            self.indirect_write("godinsert", true, RejectedBy(REJECTED), doc! { "godinsert": c, "obj": { "_id": 9 } }),
+            self.indirect_write("stageDebug", true, RejectedBy(REJECTED), doc! { "stageDebug": { "collection": c, "plan": stage } }),
+            self.on_admin("testInternalTransactions", true, RejectedBy(REJECTED), doc! { "testInternalTransactions": 1, "commandInfos": [inner()] }),
+            self.sent("testInternalTransactions, list as a section", false, RejectedBy(REJECTED),
+                self.on("admin", doc! { "testInternalTransactions": 1 }).sequence("commandInfos", vec![inner()])),
+            self.indirect_write("applyOps", true, RejectedBy(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps on admin", true, RejectedBy(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps, update", true, RejectedBy(REJECTED),
+                doc! { "applyOps": [{ "op": "u", "ns": ns(c), "o2": { "_id": 1 }, "o": { "_id": 1, "z": 1 } }] }),
+            self.on_admin("applyOps, delete", true, RejectedBy(REJECTED), doc! { "applyOps": [{ "op": "d", "ns": ns(c), "o": { "_id": 1 } }] }),
+            self.on_admin("applyOps by UUID", true, RejectedBy(REJECTED), doc! { "applyOps": [by_uuid] }),
+            self.on_admin("applyOps, drop", true, RejectedBy(REJECTED), doc! { "applyOps": [{ "op": "c", "ns": ns("$cmd"), "o": { "drop": c } }] }),
+            self.on_admin("applyOps, nested", true, RejectedBy(REJECTED), doc! { "applyOps": [nested(vec![insert()])] }),
+            self.on_admin("applyOps, nested twice", true, RejectedBy(REJECTED), doc! { "applyOps": [nested(vec![nested(vec![insert()])])] }),
+            self.indirect_write("a command of tomorrow", false, RejectedBy(REJECTED), doc! { "overwrite": 1, "where": [{ "into": c }] }),
+            self.on_admin("a command of tomorrow on admin", false, RejectedBy(REJECTED), doc! { "overwrite": { "ns": ns(c) } }),
+        ]
+    }
+
+    /// Messages of the wire protocol before OP_MSG.
+    pub(super) fn legacy(&self) -> Vec<Road> {
+        let name = self.namespace(self.collection);
+        let document = |document: &Document| document.to_vec().unwrap();
+        let prefix = [&[0; 4][..], name.as_bytes(), &[0]].concat();
+        let frame =
+            |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
+        let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
+        let indirect_write =
+            |name, becomes, frame| Road { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
+        let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
+        vec![
+            indirect_write("OP_INSERT", Closed, frame(2002, &[&prefix, &document(&doc! { "_id": 9 })])),
+            indirect_write("OP_UPDATE", Closed, frame(2001, &[&prefix, &zero, &one, &document(&self.update)])),
+            indirect_write("OP_DELETE", Closed, frame(2006, &[&prefix, &zero, &one])),
+            indirect_write("OP_QUERY", RejectedBy(352), Frame::query(5, &self.namespace("$cmd"), &insert)),
+        ]
+    }
+}
+
+/// Another database, with a collection `source` too.
+pub(super) fn elsewhere(database: &str) -> String {
+    format!("{database}_elsewhere")
+}
+
+pub(super) fn fresh_uuid() -> Bson {
+    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: [number.to_le_bytes(), [7; 8]].concat() })
+}
+
+/// What came back.
+#[derive(Debug)]
+enum Answer {
+    Replies(Vec<Document>),
+    Silent,
+    Closed,
+}
+
+fn walk(client: &mut Client, address: &str, indirect_write: &Road) -> Answer {
+    let mut replies = Vec::new();
+    for sent in &indirect_write.steps {
+        match sent {
+            Sent::Message(message) => {
+                client.send(message);
+                if message.flags & MORE_TO_COME != 0 {
+                    // What comes after it is answered when it is done.
+                    client.command("admin", doc! { "ping": 1 });
+                    return Answer::Silent;
+                }
+            }
+            Sent::Frame(frame) => client.send_bytes(&frame.to_bytes()),
+        }
+        match client.receive_within(SOON).unwrap() {
+            Some(frame) if frame.op_code == super::support::frame::OP_REPLY => replies.push(frame.reply_document()),
+            Some(frame) => replies.push(Message::parse(&frame).body().clone()),
+            None => {
+                *client = Client::connect(address);
+                return Answer::Closed;
+            }
+        }
+    }
+    Answer::Replies(replies)
+}
+
+fn check(indirect_write: &Road, collection: &str, answer: &Answer) {
+    let name = indirect_write.name;
+    match (indirect_write.becomes, answer) {
+        (Dead, Answer::Replies(_)) | (Silent, Answer::Silent) | (Closed, Answer::Closed) => {}
+        (RejectedBy(code), Answer::Replies(replies)) => {
+            let errors = errors(&replies[0]);
+            let explained = |(found, text): &(i32, String)| *found == code && text.contains("docward");
+            assert!(!errors.is_empty() && errors.iter().all(explained), "{name} on {collection}: {replies:?}");
+            let info = replies[0].get_document("errInfo").and_then(|info| info.get_document("docward"));
+            if let Ok(info) = info {
+                assert_eq!(info.get_str("rule").unwrap(), collection, "{name}: {replies:?}");
+            }
+        }
+        (expected, answer) => panic!("{name} on {collection}: {answer:?} instead of {expected:?}"),
+    }
+}
+
+/// Everything anew, as before every walk that may lead there.
+fn prepare(setting: &mut Setting, collection: &str) {
+    setting.seed("source", vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 3 }]);
+    setting.seed(collection, stored());
+    let insert = doc! { "insert": "source", "documents": [{ "_id": 1, "stolen": true }] };
+    setting.direct.command(&elsewhere(&setting.database), insert);
+    setting.direct.command(&setting.database, doc! { "drop": "view" });
+    let view = doc! { "create": "view", "viewOn": collection, "pipeline": [] };
+    setting.direct.command(&setting.database, view);
+}
+
+pub(super) fn uuid_of(setting: &mut Setting, collection: &str) -> Bson {
+    setting.info(collection).get_document("info").unwrap().get("uuid").unwrap().clone()
+}
+
+/// Walks indirect_writes to a collection: directly if asked, to see where they lead, and then through docward.
+fn walk_all(setting: &mut Setting, guard: &Guard, directly: bool, indirect_writes: fn(&Goal) -> Vec<Road>) -> usize {
+    let (database, collection) = (setting.database.clone(), guard.collection);
+    let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+    prepare(setting, collection);
+    let count = indirect_writes(&goal(Bson::Null)).len();
+    for index in 0..if directly { count } else { 0 } {
+        prepare(setting, collection);
+        let indirect_write = indirect_writes(&goal(uuid_of(setting, collection))).swap_remove(index);
+        let answer = walk(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
+        let changed = setting.stored(collection) != stored();
+        assert_eq!(changed, indirect_write.leads_there, "{} directly on {collection}: {answer:?}", indirect_write.name);
+    }
+    prepare(setting, collection);
+    let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
+    for indirect_write in indirect_writes(&goal(uuid)) {
+        let answer = walk(&mut setting.through, &docward().address(), &indirect_write);
+        check(&indirect_write, collection, &answer);
+        assert_eq!(setting.stored(collection), stored(), "{} changed {collection}", indirect_write.name);
+        assert_eq!(setting.info(collection), info, "{} changed {collection}", indirect_write.name);
+    }
+    count
+}
+
+#[test]
+fn statements_are_judged_in_every_command_and_shape() {
+    let mut setting = Setting::new();
+    for guard in guards() {
+        walk_all(&mut setting, &guard, true, Goal::statements);
+    }
+}
+
+#[test]
+fn outputs_do_not_reach_a_guarded_collection() {
+    let mut setting = Setting::new();
+    for (index, guard) in guards().iter().enumerate() {
+        walk_all(&mut setting, guard, index == 0, Goal::outputs);
+    }
+}
+
+#[test]
+fn no_command_about_collections_reaches_a_guarded_one() {
+    let mut setting = Setting::new();
+    for (index, guard) in guards().iter().enumerate() {
+        walk_all(&mut setting, guard, index == 0, Goal::administration);
+        walk_all(&mut setting, guard, index == 0, Goal::legacy);
+    }
+}
+
+/// The same commands lead there where nothing guards, or the rule says so: docward does not refuse by name.
+#[test]
+fn roads_are_open_where_no_rule_closes_them() {
+    let mut setting = Setting::new();
+    let database = setting.database.clone();
+    for collection in ["free", "allowing"] {
+        let guard = Guard { collection, update: doc! { "$set": { "a": 9 } } };
+        prepare(&mut setting, collection);
+        let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+        for indirect_writes in [Goal::outputs, Goal::administration] {
+            for index in 0..indirect_writes(&goal(Bson::Null)).len() {
+                prepare(&mut setting, collection);
+                let indirect_write = indirect_writes(&goal(uuid_of(&mut setting, collection))).swap_remove(index);
+                if !indirect_write.leads_there {
+                    continue;
+                }
+                let answer = walk(&mut setting.through, &docward().address(), &indirect_write);
+                // What cannot be told to be elsewhere is refused while other rules guard something.
+                let told = indirect_write.name.starts_with("applyOps")
+                    && !matches!(
+                        indirect_write.name,
+                        "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete"
+                    );
+                let changed = setting.stored(collection) != stored();
+                assert_eq!(changed, !told, "{} on {collection}: {answer:?}", indirect_write.name);
+            }
+        }
+    }
+}
+
+/// Reads that could be of a collection whose reads are evaluated.
+#[test]
+fn a_read_by_uuid_does_not_walk_around_rules_about_reads() {
+    let mut setting = Setting::new();
+    for collection in ["hidden", "unread"] {
+        setting.seed(collection, vec![doc! { "_id": 1, "last_modified": 1 }]);
+        let uuid = uuid_of(&mut setting, collection);
+        let by_symbol = Bson::Symbol(collection.to_owned());
+        for (name, target) in ["find", "count", "distinct"].map(|name| (name, uuid.clone())) {
+            let command = doc! { name: target, "key": "last_modified" };
+            let command: Document = command.into_iter().filter(|(key, _)| key != "key" || name == "distinct").collect();
+            let reply = setting.through.command(&setting.database, command.clone());
+            let errors = errors(&reply);
+            assert_eq!(errors[0].0, REJECTED, "{command}: {reply}");
+            assert!(errors[0].1.contains("docward") && errors[0].1.contains("name it by a string"), "{reply}");
+        }
+        let reply = setting.through.command(&setting.database, doc! { "find": by_symbol });
+        match collection {
+            "unread" => assert_eq!(errors(&reply)[0].0, REJECTED, "{reply}"),
+            _ => assert!(!reply.to_string().contains("last_modified"), "{reply}"),
+        }
+    }
+}
