@@ -1,24 +1,24 @@
-//! The one check of bytes that claim to be a document: structure, lengths and depth to the bottom, without recursion.
-//! The same walk notes whether two fields of one document could have one name.
+//! Checks the structure, lengths and depth of a whole document, without recursion. The same pass records whether two
+//! fields of one document may have the same name.
 
 use smallvec::SmallVec;
 
-use super::cursor::{Document, DuplicateField, c_string_length, int32, name};
+use super::cursor::{Document, DuplicateField, c_string_length, int32, scan_name};
 use super::value::Kind;
 
-/// How deep documents may nest: mongod's own default (`BSONDepth`, 200 levels since 3.6).
+/// The maximum nesting depth of documents: mongod's default (`BSONDepth`, 200 levels since 3.6).
 pub const MAX_DEPTH: usize = 200;
-/// Bytes of the smallest document: length prefix and terminator.
+/// Bytes of an empty document: length prefix and terminator.
 pub(super) const MIN_LENGTH: usize = 5;
 
-/// What is wrong with bytes that claim to be a document.
+/// The reason why bytes are not a valid document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("a length does not fit the bytes around it")]
+    #[error("a length field does not match the surrounding bytes")]
     Length,
     #[error("type tag {0:#04x} does not exist")]
     UnknownType(u8),
-    #[error("a field name has no end")]
+    #[error("a field name has no terminator")]
     UnterminatedName,
     #[error("a string has no terminator")]
     UnterminatedString,
@@ -28,34 +28,34 @@ pub enum Malformed {
     TooDeep,
 }
 
-/// A document that was checked just now.
+/// A checked document.
 #[derive(Debug, Clone, Copy)]
 pub struct Checked<'a> {
     document: Document<'a>,
-    /// Names of one document look alike, somewhere in it. Where they do not, no name occurs twice.
-    look_alikes: bool,
+    /// Two names in one of the documents have the same hash bits. If this is false, no name occurs twice.
+    possible_duplicates: bool,
 }
 
-/// A document or an array around the cursor.
+/// A document or array around the current position.
 struct Level<'a> {
-    /// Its fields to come, without the terminator.
+    /// Its remaining fields, without the terminator.
     rest: &'a [u8],
     names: Names,
 }
 
-/// The names of a document's fields so far, each as one bit of 256.
+/// The hashes of the field names of a document so far, each as one of 256 bits.
 #[derive(Clone, Copy)]
 struct Names([u64; 4]);
 
 impl Names {
     const NONE: Self = Self([0; 4]);
 
-    /// Adds a name; true if one that looks like it is there.
+    /// Adds the hash of a name. Returns true if the bit was already set.
     #[inline(always)]
-    fn add(&mut self, mark: u64) -> bool {
-        let bit = 1 << (mark & 63);
-        // The index is below 4 whatever the mark is.
-        let Some(word) = self.0.get_mut((mark >> 6 & 3) as usize) else { return true };
+    fn add(&mut self, hash: u64) -> bool {
+        let bit = 1 << (hash & 63);
+        // The index is always below 4.
+        let Some(word) = self.0.get_mut((hash >> 6 & 3) as usize) else { return true };
         let seen = *word & bit != 0;
         *word |= bit;
         seen
@@ -63,15 +63,15 @@ impl Names {
 }
 
 impl<'a> Checked<'a> {
-    /// Checks `bytes` to be exactly one document.
+    /// Checks that `bytes` is exactly one document.
     ///
     /// # Errors
-    /// [`Malformed`]; where a length is wrong there is no telling what the sender meant.
+    /// [`Malformed`] if a length, type or terminator is wrong.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        // Depth is the sender's choice, so the levels are no recursion.
+        // The sender chooses the depth, so the levels are on an explicit stack instead of recursion.
         let mut around = SmallVec::<[Level<'a>; 8]>::new();
         let mut here = Level { rest: open(bytes)?, names: Names::NONE };
-        let mut look_alikes = false;
+        let mut possible_duplicates = false;
         loop {
             let Some((tag, named)) = here.rest.split_first() else {
                 let Some(above) = around.pop() else { break };
@@ -79,11 +79,11 @@ impl<'a> Checked<'a> {
                 continue;
             };
             let kind = Kind::from_tag(*tag).ok_or(Malformed::UnknownType(*tag))?;
-            let (name_length, mark) = name(named)?;
+            let (name_length, hash) = scan_name(named)?;
             let rest = named.get(name_length..).unwrap_or_default();
             let (value, rest) = rest.split_at_checked(value_length(kind, rest)?).ok_or(Malformed::Length)?;
             here.rest = rest;
-            look_alikes |= here.names.add(mark);
+            possible_duplicates |= here.names.add(hash);
             let nested = match kind {
                 Kind::Document | Kind::Array => value,
                 Kind::JavaScriptWithScope => scope(value)?,
@@ -95,38 +95,38 @@ impl<'a> Checked<'a> {
             let below = Level { rest: open(nested)?, names: Names::NONE };
             around.push(std::mem::replace(&mut here, below));
         }
-        Ok(Self { document: Document::trusted(bytes), look_alikes })
+        Ok(Self { document: Document::trusted(bytes), possible_duplicates })
     }
 
-    /// The document, whatever its names.
+    /// Returns the document. Field names may occur twice.
     pub fn document(self) -> Document<'a> {
         self.document
     }
 
-    /// The document, if its own fields have different names.
+    /// Returns the document if its top-level field names are distinct.
     ///
     /// # Errors
-    /// [`DuplicateField`] when two fields at the top level have one name.
+    /// [`DuplicateField`] if two top-level fields have the same name.
     pub fn distinct(self) -> Result<Document<'a>, DuplicateField> {
-        if self.look_alikes {
+        if self.possible_duplicates {
             self.document.refuse_duplicates()?;
         }
         Ok(self.document)
     }
 
-    /// The document, if the fields of every document in it have different names.
+    /// Returns the document if the field names of every nested document are distinct.
     ///
     /// # Errors
-    /// [`DuplicateField`] when two fields of one document have one name.
+    /// [`DuplicateField`] if two fields of one document have the same name.
     pub fn distinct_throughout(self) -> Result<Document<'a>, DuplicateField> {
-        if self.look_alikes {
+        if self.possible_duplicates {
             self.document.refuse_nested_duplicates()?;
         }
         Ok(self.document)
     }
 }
 
-/// The fields of the document that `bytes` are, without its terminator.
+/// Returns the fields of the document in `bytes`, without its terminator.
 #[inline(always)]
 fn open(bytes: &[u8]) -> Result<&[u8], Malformed> {
     let claimed = int32(bytes).ok_or(Malformed::Length)?;
@@ -136,13 +136,13 @@ fn open(bytes: &[u8]) -> Result<&[u8], Malformed> {
     }
 }
 
-/// The scope of code: behind the length of all and a string.
+/// Returns the scope of code with scope, which follows the total length and a string.
 fn scope(value: &[u8]) -> Result<&[u8], Malformed> {
     let code = value.get(4..).ok_or(Malformed::Length)?;
     code.get(string_length(code)?..).ok_or(Malformed::Length)
 }
 
-/// Bytes of the value that `rest` begins with; `rest` ends where the document around it does.
+/// Returns the length in bytes of the value at the start of `rest`. `rest` ends with the enclosing document.
 #[inline(always)]
 pub(super) fn value_length(kind: Kind, rest: &[u8]) -> Result<usize, Malformed> {
     let length = match kind {
@@ -175,7 +175,7 @@ fn prefixed(rest: &[u8], least: usize) -> Result<usize, Malformed> {
     if length < least { Err(Malformed::Length) } else { Ok(length) }
 }
 
-/// Bytes of a length-prefixed string, prefix and terminator included.
+/// Returns the length in bytes of a length-prefixed string, including prefix and terminator.
 #[inline(always)]
 fn string_length(rest: &[u8]) -> Result<usize, Malformed> {
     let length = prefixed(rest, 1)?;
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// A document of these names, each with a number.
+    /// Returns a document with these field names.
     fn named(names: &[String]) -> Vec<u8> {
         let mut document = RawDocumentBuf::new();
         names.iter().for_each(|name| document.append(bson::raw::CString::try_from(name.as_str()).unwrap(), 1));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_count_where_they_are_asked_for() {
+    fn duplicates_are_reported_at_the_requested_depth() {
         let twice = named(&["a".to_owned(), "a".to_owned()]);
         let around = |nested: &[u8]| {
             let nested = RawDocumentBuf::from_bytes(nested.to_vec()).unwrap();
@@ -216,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn one_name_at_two_levels_is_none_twice() {
+    fn one_name_at_two_levels_is_no_duplicate() {
         let bytes = RawDocumentBuf::try_from(&doc! {"a": {"a": {"a": 1}, "b": 1}, "b": [{"a": 1}, {"a": 1}]}).unwrap();
-        assert!(!Checked::parse(bytes.as_bytes()).unwrap().look_alikes);
+        assert!(!Checked::parse(bytes.as_bytes()).unwrap().possible_duplicates);
     }
 
     proptest! {
-        /// Whatever the names, and wherever in the bytes they stand: none that occurs twice is overlooked.
+        /// Every repeated name is found, at any position and alignment.
         #[test]
-        fn a_name_looks_like_itself(
+        fn a_repeated_name_is_found(
             mut names in prop::collection::vec("[a-c]{0,20}", 1..30), at in any::<prop::sample::Index>()
         ) {
             names.sort();

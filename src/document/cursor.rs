@@ -1,18 +1,18 @@
-//! Walking BSON bytes: cheap iteration over documents that passed the check of `check.rs`.
+//! Iterates over the fields of documents that `check.rs` has checked.
 //!
-//! The `bson` crate is the oracle in the tests; this cursor exists because its check bounds depth, finds
-//! duplicates and is several times faster on the way of every message.
+//! The tests compare it with the `bson` crate. docward has its own cursor because it bounds the depth, finds
+//! duplicates and is several times faster, and every message passes through it.
 
 use super::check::{Checked, MIN_LENGTH, Malformed, value_length};
 use super::value::Extent;
 use super::{Kind, Value};
 
-/// A field name that occurs twice at one level; readers disagree which of the two counts.
+/// A field name that occurs twice at one level. Parsers disagree on which of the two fields is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("field '{0}' occurs twice")]
 pub struct DuplicateField(pub String);
 
-/// The bytes of a document whose structure has been checked to the bottom.
+/// The bytes of a document whose whole structure has been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document<'a> {
     bytes: &'a [u8],
@@ -21,7 +21,7 @@ pub struct Document<'a> {
 /// One field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// The name's bytes; no NUL, not checked to be UTF-8.
+    /// The bytes of the name. They do not contain NUL, but may be invalid UTF-8.
     pub key: &'a [u8],
     pub value: Value<'a>,
 }
@@ -30,15 +30,15 @@ impl<'a> Document<'a> {
     /// The document without fields.
     pub const EMPTY: Document<'static> = Document { bytes: &[5, 0, 0, 0, 0] };
 
-    /// Checks `bytes` to be exactly one document, to the bottom.
+    /// Checks that `bytes` is exactly one document, including nested documents.
     ///
     /// # Errors
-    /// [`Malformed`]; where a length is wrong there is no telling what the sender meant.
+    /// [`Malformed`] if a length, type or terminator is wrong.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         Checked::parse(bytes).map(Checked::document)
     }
 
-    /// For bytes inside a checked document, and for what [`Writer`](super::Writer) wrote.
+    /// Wraps bytes from inside a checked document, or bytes that [`Writer`](super::Writer) wrote.
     pub(super) fn trusted(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -59,7 +59,7 @@ impl<'a> Document<'a> {
         self.elements().map(|element| element.value)
     }
 
-    /// The first field of this name. Where a duplicate would matter the caller asks
+    /// Returns the first field with this name. If duplicates matter, call
     /// [`refuse_duplicates`](Self::refuse_duplicates) first.
     pub fn get(self, key: impl AsRef<[u8]>) -> Option<Value<'a>> {
         let key = key.as_ref();
@@ -71,16 +71,18 @@ impl<'a> Document<'a> {
         self.elements().next()
     }
 
+    /// Checks that the top-level field names are distinct.
+    ///
     /// # Errors
-    /// [`DuplicateField`] when two fields at the top level have one name.
+    /// [`DuplicateField`] if two top-level fields have the same name.
     pub fn refuse_duplicates(self) -> Result<(), DuplicateField> {
         self.visit_distinct(|_| {})
     }
 
-    /// The same for every document in it, however deep; arrays are entered, their keys mean nothing.
+    /// Checks that the field names of every nested document are distinct. Arrays are entered; their keys are ignored.
     ///
     /// # Errors
-    /// [`DuplicateField`] when two fields of one document have one name.
+    /// [`DuplicateField`] if two fields of one document have the same name.
     pub fn refuse_nested_duplicates(self) -> Result<(), DuplicateField> {
         let mut unread = smallvec::SmallVec::<[Value<'a>; 8]>::new();
         unread.push(Value::document(self));
@@ -99,9 +101,9 @@ impl<'a> Document<'a> {
         Ok(())
     }
 
-    /// Shows the value of every field, unless two have one name.
+    /// Calls `visit` with the value of every field, and fails if two fields have the same name.
     fn visit_distinct(self, mut visit: impl FnMut(Value<'a>)) -> Result<(), DuplicateField> {
-        /// Up to here comparing all pairs is cheaper than sorting.
+        /// Up to this number of fields, comparing all pairs is faster than sorting.
         const FEW: usize = 16;
         let mut keys = smallvec::SmallVec::<[&[u8]; FEW]>::new();
         let mut few_checked = 0;
@@ -128,12 +130,12 @@ impl<'a> Document<'a> {
 /// Iterates over the fields of a checked document.
 #[derive(Debug, Clone)]
 pub struct Elements<'a> {
-    /// The fields to come, without the document's terminator.
+    /// The remaining fields, without the terminator of the document.
     rest: &'a [u8],
 }
 
 impl<'a> Elements<'a> {
-    /// The fields to come.
+    /// Returns the remaining fields.
     pub(super) fn as_bytes(&self) -> &'a [u8] {
         self.rest
     }
@@ -142,7 +144,8 @@ impl<'a> Elements<'a> {
 impl<'a> Iterator for Elements<'a> {
     type Item = Element<'a>;
 
-    // The document is checked, so this only measures: walking over fields is much of what a evaluated message costs.
+    // The document is checked, so this only measures lengths. Iteration is a large part of the cost of an evaluated
+    // message.
     #[inline(always)]
     fn next(&mut self) -> Option<Element<'a>> {
         let (tag, named) = self.rest.split_first()?;
@@ -155,7 +158,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Bytes of the value that `rest` begins with, in a checked document.
+/// Returns the length in bytes of the value at the start of `rest`, in a checked document.
 #[inline(always)]
 fn checked_length(kind: Kind, rest: &[u8]) -> Option<usize> {
     match kind.extent() {
@@ -165,8 +168,8 @@ fn checked_length(kind: Kind, rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Walks the top level of a document that may not be here whole and has not been checked: yields the
-/// fields that are complete and stops at the first that is not. For the fast path, which only wants names.
+/// Iterates over the top-level fields of a document that may be incomplete and has not been checked. It stops at the
+/// first incomplete field. The fast path uses it to read names only.
 pub fn peek(bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
     let claimed = int32(bytes).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
     let end = bytes.len().min(claimed.saturating_sub(1));
@@ -178,9 +181,9 @@ pub fn peek(bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
     })
 }
 
-/// The field that unchecked bytes begin with, and what follows it.
-// Inlined by force, as what it calls: walking over fields is much of what a evaluated message costs, and calls that give
-// results in memory double it.
+/// Returns the first field of unchecked bytes, and the bytes after it.
+// Inlined, like the functions it calls: iteration is a large part of the cost of an evaluated message, and results
+// that are returned through memory double it.
 #[inline(always)]
 fn first_of(fields: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (tag, named) = fields.split_first()?;
@@ -191,45 +194,45 @@ fn first_of(fields: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element { key, value: Value { kind, bytes } }, rest))
 }
 
-/// Bytes of the C string that `text` begins with, terminator included.
+/// Returns the length in bytes of the C string at the start of `text`, including its terminator.
 #[inline(always)]
 pub(super) fn c_string_length(text: &[u8]) -> Result<usize, Malformed> {
-    name(text).map(|(length, _)| length)
+    scan_name(text).map(|(length, _)| length)
 }
 
-/// The same, and a mark that equal strings have in common, and few others.
+/// Returns the length in bytes of the C string at the start of `text`, including its terminator, and a hash of it.
 ///
-/// Names are short: eight bytes at a time find their end in a step or two, where a search with vectors would still be
-/// setting up.
+/// Names are short, so reading eight bytes at a time finds their end faster than a vectorised search.
 #[inline(always)]
-pub(super) fn name(text: &[u8]) -> Result<(usize, u64), Malformed> {
+pub(super) fn scan_name(text: &[u8]) -> Result<(usize, u64), Malformed> {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH_BITS: u64 = ONES << 7;
     let mut rest = text;
-    let mut mark = 0;
+    let mut hash = 0;
     while let Some((word, after)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
-        // Each zero byte gets its high bit; a byte above a zero may too, but the lowest one is right.
+        // Sets the high bit of each zero byte. It may also set that of a byte above one, but the lowest one is
+        // correct.
         let zeros = word.wrapping_sub(ONES) & !word & HIGH_BITS;
         if zeros != 0 {
             let bits = zeros.trailing_zeros() - 7;
-            let mark = mix(mark, word & ((1 << bits) - 1));
-            return Ok((text.len() - rest.len() + bits as usize / 8 + 1, mark));
+            let hash = mix(hash, word & ((1 << bits) - 1));
+            return Ok((text.len() - rest.len() + bits as usize / 8 + 1, hash));
         }
-        mark = mix(mark, word);
+        hash = mix(hash, word);
         rest = after;
     }
     let nul = rest.iter().position(|byte| *byte == 0).ok_or(Malformed::UnterminatedName)?;
     let word = rest.iter().take(nul).rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    Ok((text.len() - rest.len() + nul + 1, mix(mark, word)))
+    Ok((text.len() - rest.len() + nul + 1, mix(hash, word)))
 }
 
-/// The mark of a text that goes on with `word`. Its lower byte is well mixed.
+/// Adds `word` to the hash. The lower byte of the result is well mixed.
 #[inline(always)]
-fn mix(mark: u64, word: u64) -> u64 {
+fn mix(hash: u64, word: u64) -> u64 {
     /// 2^64 divided by the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    (mark ^ word).wrapping_mul(FACTOR).rotate_left(8)
+    (hash ^ word).wrapping_mul(FACTOR).rotate_left(8)
 }
 
 #[inline(always)]
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_is_walked_as_the_bson_crate_walks_it() {
+    fn every_type_is_read_as_the_bson_crate_reads_it() {
         let bytes = bytes(&everything());
         let ours = Document::parse(&bytes).unwrap();
         let oracle = RawDocument::from_bytes(&bytes).unwrap();
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_wrong_length_is_refused() {
+    fn truncations_and_wrong_lengths_are_errors() {
         let whole = bytes(&everything());
         for end in 0..whole.len() {
             assert!(Document::parse(&whole[..end]).is_err(), "cut at {end}");
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_without_end_is_refused_and_never_recursed_into() {
+    fn deep_nesting_is_an_error_without_recursion() {
         let nest = |depth: usize| {
             let mut document = rawdoc! {};
             for _ in 1..depth {
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn peek_yields_what_is_whole() {
+    fn peek_yields_complete_fields() {
         let whole = bytes(&doc! {"find": "books", "filter": {"a": 1}, "$db": "library"});
         let names =
             |end: usize| peek(&whole[..end]).map(|e| String::from_utf8_lossy(e.key).into_owned()).collect::<Vec<_>>();
@@ -339,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever bytes come: no panic, and what we accept the oracle accepts.
+        /// No bytes cause a panic, and the bson crate accepts every document that docward accepts.
         #[test]
         fn mutations_are_accepted_only_when_the_oracle_can_walk_them(
             edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)
@@ -352,7 +355,7 @@ mod tests {
             if let Ok(document) = Document::parse(&bytes) {
                 let oracle = RawDocument::from_bytes(&bytes).unwrap();
                 let walked = oracle.iter_elements().take_while(Result::is_ok).count();
-                // The oracle also refuses names that are not UTF-8; it never walks further than we do.
+                // The bson crate also rejects names that are not UTF-8, so it may stop earlier.
                 prop_assert!(walked <= document.elements().count());
             }
             let _ = peek(&bytes).count();

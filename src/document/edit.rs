@@ -1,16 +1,17 @@
-//! Changing one field of a document and copying the rest byte for byte.
+//! Changes one field of a document and copies the rest byte for byte.
 
 use super::{Document, Path, Value, Writer};
 
-/// `document`, which has no field twice, with `value` at `path`: in the place of the field that is there, else appended (missing
-/// parents are created). A parent that is no document is replaced by one; look it up first.
+/// Returns `document` with `value` at `path`. An existing field keeps its position; a new one is appended, with
+/// missing parents. A parent that is not a document is replaced by one, so look it up first. `document` must not
+/// contain a field twice.
 pub fn set(document: Document<'_>, path: &Path, value: Value<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + path.as_str().len() + value.bytes.len() + 16);
     Writer::document(&mut out, |w| set_at(w, document, path.as_str(), value));
     out
 }
 
-/// `document` without the top-level field `key`.
+/// Returns `document` without the top-level field `key`.
 pub fn without(document: Document<'_>, key: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len());
     Writer::document(&mut out, |w| {
@@ -19,7 +20,7 @@ pub fn without(document: Document<'_>, key: &str) -> Vec<u8> {
     out
 }
 
-/// `document` with `extra` fields behind its own.
+/// Returns `document` with `extra` fields appended.
 pub fn append(document: Document<'_>, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + 64);
     Writer::document(&mut out, |w| {
@@ -29,7 +30,7 @@ pub fn append(document: Document<'_>, extra: impl FnOnce(&mut Writer<'_>)) -> Ve
     out
 }
 
-/// Paths are as deep as a rule's author wrote them, so this recursion is bounded by the rule.
+/// The path comes from a rule, so the rule bounds this recursion.
 fn set_at(w: &mut Writer<'_>, document: Document<'_>, path: &str, value: Value<'_>) {
     let end = path.bytes().position(|byte| byte == b'.').unwrap_or(path.len());
     let (name, below) = (path.get(..end).unwrap_or(path), path.get(end + 1..));
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_set_in_its_place() {
+    fn an_existing_field_keeps_its_position() {
         check(doc! {"a": 1, "b": 2}, "a", doc! {"a": 7, "b": 2});
         check(doc! {"a": 1}, "b", doc! {"a": 1, "b": 7});
         check(doc! {"a": {"x": 1, "y": 2}, "b": 2}, "a.x", doc! {"a": {"x": 7, "y": 2}, "b": 2});

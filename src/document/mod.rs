@@ -1,8 +1,8 @@
-//! Raw BSON: documents are read and rewritten as bytes, without decoding what nobody asks for.
+//! Raw BSON: reads and rewrites documents as bytes, and decodes only the fields that are needed.
 //!
-//! [`Document::parse`] checks a whole document once (structure, lengths, depth); everything that takes a
-//! [`Document`] afterwards can rely on it. [`Writer`] builds documents, [`Path`] reaches into them,
-//! [`edit`] changes one field and copies the rest. No policy, no I/O. Next floor: [`crate::command`].
+//! [`Document::parse`] checks a whole document once (structure, lengths, depth). All functions that take a
+//! [`Document`] rely on that check. [`Writer`] builds documents, [`Path`] finds nested fields, [`edit`] changes one
+//! field and copies the rest. This layer has no rules and no I/O. The next layer is [`crate::command`].
 
 mod check;
 mod cursor;

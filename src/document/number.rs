@@ -1,11 +1,11 @@
-//! Numbers of BSON's four numeric types, compared exactly.
+//! Exact comparison of BSON's four numeric types.
 
 use std::cmp::Ordering;
 
 use super::{Kind, Value};
 
-/// How one number stands to another, as the server compares them: exactly, across types. `None` when one of them is no
-/// number, or NaN.
+/// Compares two numbers as the server does: exactly, across types. Returns `None` if one of them is not a number, or
+/// is NaN.
 pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
     match (one.kind, other.kind) {
         (Kind::Int32 | Kind::Int64, Kind::Int32 | Kind::Int64) => Some(one.as_integer()?.cmp(&other.as_integer()?)),
@@ -19,7 +19,7 @@ pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// Whether it is a number other than NaN and the infinities.
+/// Returns whether the value is a number other than NaN and the infinities.
 pub fn is_finite(value: Value<'_>) -> bool {
     match value.kind {
         Kind::Double => value.as_f64().is_some_and(f64::is_finite),
@@ -27,23 +27,23 @@ pub fn is_finite(value: Value<'_>) -> bool {
     }
 }
 
-/// A number's sign and decimal digits, which all types of BSON have exactly.
+/// The sign and the decimal digits of a number. Every numeric type of BSON has an exact decimal form.
 #[derive(Debug, PartialEq, Eq)]
 struct Exact {
     negative: bool,
     is_infinite: bool,
-    /// Without zeros at either end; empty for zero.
+    /// Without leading and trailing zeros. Empty for zero.
     digits: Vec<u8>,
-    /// Where the decimal point stands, counted from before the first digit.
+    /// Position of the decimal point, counted from the first digit.
     point: i64,
 }
 
 impl Exact {
-    /// `None` for NaN and for what is no number.
+    /// Returns `None` for NaN and for other types.
     fn of(value: Value<'_>) -> Option<Self> {
         match value.kind {
             Kind::Int32 | Kind::Int64 => Self::parse(&value.as_integer()?.to_string()),
-            // A double has at most 1074 digits behind its point.
+            // A double has at most 1074 digits after the decimal point.
             Kind::Double => Self::parse(&format!("{:.1074}", value.as_f64()?)),
             Kind::Decimal128 => {
                 let bytes: [u8; 16] = value.bytes.try_into().ok()?;
@@ -53,7 +53,7 @@ impl Exact {
         }
     }
 
-    /// `-12.5E+3`, as a Decimal128 is written.
+    /// Parses a number such as `-12.5E+3`, the text form of a Decimal128.
     fn parse(text: &str) -> Option<Self> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -75,7 +75,7 @@ impl Exact {
         Some(Self { negative: negative && !digits.is_empty(), is_infinite: false, digits, point })
     }
 
-    /// Zero has no sign.
+    /// Returns 0 for positive and negative zero.
     fn sign(&self) -> i32 {
         match (self.is_infinite || !self.digits.is_empty(), self.negative) {
             (false, _) => 0,
@@ -93,7 +93,7 @@ impl Exact {
     }
 }
 
-/// Exact, also beyond 2⁵³ where a double cannot hold every integer.
+/// Compares exactly, also above 2⁵³, where a double cannot represent every integer.
 fn compare_integer(integer: i64, float: f64) -> Option<Ordering> {
     const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
     if float.is_nan() {

@@ -1,8 +1,8 @@
-//! A document that is either a slice of the client's message or one that was written here.
+//! A document that either borrows from the client's message or was written by docward.
 
 use super::{Document, Writer};
 
-/// Borrowed as long as nobody changes it.
+/// A document that is borrowed until it is changed.
 #[derive(Debug, Clone)]
 pub struct CowDocument<'a> {
     inner: Inner<'a>,
@@ -11,24 +11,24 @@ pub struct CowDocument<'a> {
 #[derive(Debug, Clone)]
 enum Inner<'a> {
     Borrowed(Document<'a>),
-    /// Written by [`Writer`] or cut from a checked document, hence well formed.
+    /// Written by [`Writer`] or copied from a checked document, so it is well formed.
     Owned(Vec<u8>),
 }
 
 impl<'a> CowDocument<'a> {
-    /// A document built now.
+    /// Builds a document.
     pub fn build(write: impl FnOnce(&mut Writer<'_>)) -> Self {
         Self::from_writer(super::document(write))
     }
 
-    /// The same for a document of about `capacity` bytes.
+    /// Builds a document of about `capacity` bytes.
     pub(crate) fn build_of(capacity: usize, write: impl FnOnce(&mut Writer<'_>)) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         Writer::document(&mut bytes, write);
         Self::from_writer(bytes)
     }
 
-    /// Takes bytes that [`Writer`] or [`edit`](super::edit) made.
+    /// Takes bytes written by [`Writer`] or [`edit`](super::edit).
     pub(crate) fn from_writer(bytes: Vec<u8>) -> Self {
         debug_assert!(Document::parse(&bytes).is_ok(), "the writer writes well-formed documents");
         Self { inner: Inner::Owned(bytes) }
@@ -41,12 +41,12 @@ impl<'a> CowDocument<'a> {
         }
     }
 
-    /// Whether this is no longer what the client sent.
+    /// Returns whether this differs from the document that the client sent.
     pub fn is_rewritten(&self) -> bool {
         matches!(self.inner, Inner::Owned(_))
     }
 
-    /// Bytes of what was written here; none while it is the client's.
+    /// Returns the length in bytes of a rewritten document, or 0 if it is the client's.
     pub fn rewritten_length(&self) -> usize {
         match &self.inner {
             Inner::Borrowed(_) => 0,

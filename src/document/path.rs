@@ -1,25 +1,25 @@
-//! Dotted field paths, and what a document holds at one.
+//! Dotted field paths and their lookup in documents.
 
 use super::{Document, Kind, Value};
 
-/// A dotted path such as `state.temperature`, checked to have no empty part.
+/// A dotted path such as `state.temperature`. No part of it is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Path {
     text: String,
 }
 
-/// What a document holds at a path.
+/// The result of looking up a path in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup<'a> {
     Found(Value<'a>),
-    /// The field is absent, and could be created.
+    /// The field is missing, and `$set` could create it.
     Missing,
-    /// A field on the way holds something that is no document, of this kind.
+    /// A parent of the field is not a document; it has this kind.
     Blocked(Kind),
 }
 
 impl Path {
-    /// `None` unless every part is non-empty, has no NUL and does not begin with `$`.
+    /// Returns `None` if a part is empty, contains NUL or begins with `$`.
     pub fn parse(text: &str) -> Option<Self> {
         let fine = |part: &str| !part.is_empty() && !part.starts_with('$') && !part.contains('\0');
         text.split('.').all(fine).then(|| Self { text: text.to_owned() })
@@ -37,12 +37,12 @@ impl Path {
         !self.text.contains('.')
     }
 
-    /// The first part: the top-level field this path lives in.
+    /// Returns the first part, the top-level field of this path.
     pub fn root(&self) -> &str {
         self.text.split('.').next().unwrap_or(&self.text)
     }
 
-    /// Whether `other` is this path or lies below it.
+    /// Returns whether `other` is this path or below it.
     pub fn covers(&self, other: &[u8]) -> bool {
         match other.strip_prefix(self.text.as_bytes()) {
             Some(rest) => rest.is_empty() || rest.first() == Some(&b'.'),
@@ -50,7 +50,7 @@ impl Path {
         }
     }
 
-    /// Whether `other` lies above this path.
+    /// Returns whether `other` is a parent of this path.
     pub fn is_below(&self, other: &[u8]) -> bool {
         match self.text.as_bytes().strip_prefix(other) {
             Some(rest) => rest.first() == Some(&b'.'),
@@ -58,12 +58,12 @@ impl Path {
         }
     }
 
-    /// Whether a write to `other` changes something at this path, or the other way round.
+    /// Returns whether a write to one of the two paths changes a value at the other.
     pub fn overlaps(&self, other: &[u8]) -> bool {
         self.covers(other) || self.is_below(other)
     }
 
-    /// Follows the path through nested documents; arrays are not entered.
+    /// Looks up the path in nested documents. It does not enter arrays.
     pub fn lookup<'a>(&self, document: Document<'a>) -> Lookup<'a> {
         let mut found = Value::document(document);
         for part in self.text.as_bytes().split(|byte| *byte == b'.') {
@@ -87,14 +87,14 @@ mod tests {
     use crate::document::document;
 
     #[test]
-    fn bad_paths_are_refused() {
+    fn invalid_paths_are_not_parsed() {
         for text in ["", ".", "a.", ".a", "a..b", "$a", "a.$", "a\0b"] {
             assert_eq!(Path::parse(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn paths_know_what_they_overlap() {
+    fn parents_and_children_of_a_path_overlap_it() {
         let path = Path::parse("a.b").unwrap();
         for (other, overlaps) in
             [("a", true), ("a.b", true), ("a.b.c", true), ("a.bc", false), ("ab", false), ("a.c", false)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lookups_go_through_documents_only() {
+    fn lookups_enter_documents_only() {
         let bytes = document(|w| {
             w.nested("a", |w| w.int32("b", 1));
             w.array("l", |a| a.nested(|w| w.int32("b", 2)));

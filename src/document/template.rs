@@ -1,35 +1,36 @@
-//! A value that is written once and then copied, each time with another text, number and value in its holes. Documents
-//! in it then cost a copy, where a [`Writer`](super::Writer) opens and closes each of them.
+//! A BSON value that is written once and then copied, each time with another text, number and value in its holes.
+//! Copying is cheaper than writing each nested document with a [`Writer`](super::Writer).
 //!
-//! Where everything stands depends on the text's length alone, so a value is laid out once for each length.
+//! All offsets depend only on the length of the text, so the layout is computed once for each text length.
 
 use std::sync::OnceLock;
 
 use super::{Document, Element, Kind, Slot, Value};
 
-/// Texts shorter than this share their layouts; longer field names are rare, and laid out each time.
+/// Layouts are cached for texts shorter than this. Longer field names are rare, so their layout is computed each
+/// time.
 const SHORT: usize = 64;
 
-/// A value with holes.
+/// A BSON value with holes.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
-    /// The value as it was written, as the one field of a document.
+    /// The written value, as the only field of a document.
     model: Vec<u8>,
-    /// By the text's length; made when the first text of that length comes.
+    /// The layouts by text length, computed on first use.
     layouts: Box<[OnceLock<Box<Layout>>]>,
 }
 
-/// A template for texts of one length. All places are bytes from its beginning.
+/// The layout for texts of one length. All offsets are in bytes from its start.
 #[derive(Debug, Clone)]
 struct Layout {
     kind: Kind,
-    /// The value with room for texts and numbers, and none for the value in it.
+    /// The bytes of the value, with space for texts and numbers but not for the inserted value.
     bytes: Vec<u8>,
     texts: Vec<usize>,
     numbers: Vec<usize>,
-    /// Backend all texts and numbers.
+    /// It comes after all texts and numbers.
     value: Option<ValueHole>,
-    /// The length prefixes around the value, and what they say without it.
+    /// The offsets of the length prefixes around the inserted value, and their values without it.
     around: Vec<(usize, u32)>,
 }
 
@@ -39,7 +40,7 @@ struct ValueHole {
     tag: usize,
 }
 
-/// What goes into the holes of one copy.
+/// The content of the holes of one copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Filling<'f> {
     pub(crate) text: &'f str,
@@ -48,15 +49,15 @@ pub(crate) struct Filling<'f> {
     pub(crate) value: Value<'f>,
 }
 
-/// At the end of a string: there the text goes. No path has a NUL.
+/// Marks the text hole at the end of a string. Paths cannot contain NUL.
 pub(crate) const TEXT_HOLE: &str = "\0";
-/// As a date, a long or a timestamp: there the number goes.
+/// Marks the number hole, as a date, a long or a timestamp.
 pub(crate) const NUMBER_HOLE: i64 = i64::MIN;
-/// In place of the value. Servers have given this type up.
+/// Marks the value hole. The type is deprecated, so no value of a rule has it.
 pub(crate) const VALUE_HOLE: Value<'static> = Value { kind: Kind::Undefined, bytes: &[] };
 
 impl Template {
-    /// The template of a value that is written with holes in it; behind the one for the value there is no other.
+    /// Creates a template from a value with holes. No hole may follow the value hole.
     pub(crate) fn new(write: impl FnOnce(Slot<'_>)) -> Self {
         let model = super::document(|w| write(w.slot("")));
         Self { model, layouts: std::iter::repeat_with(OnceLock::new).take(SHORT).collect() }
@@ -88,7 +89,7 @@ impl Template {
 }
 
 impl Layout {
-    /// Appends a value whose tag is at `tag`. Recursion ends with the template, which no client writes.
+    /// Appends a value whose tag is at `tag`. The template bounds the recursion; clients cannot write one.
     fn take(&mut self, value: Value<'_>, tag: usize, text_length: usize) {
         let text = value.as_str().and_then(|text| text.strip_suffix(TEXT_HOLE));
         match (value.as_document().or_else(|| value.as_array()), text) {
@@ -117,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// A length prefix and what `write` puts behind it; `uncounted` bytes of both are not part of the length.
+    /// Appends a length prefix and the output of `write`. The length does not count `uncounted` bytes of the two.
     fn prefixed(&mut self, uncounted: usize, write: impl FnOnce(&mut Self)) {
         let (at, open) = (self.bytes.len(), self.value.is_none());
         self.bytes.extend_from_slice(&[0; 4]);
@@ -129,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// Writes the value with its holes filled; the text has the layout's length.
+    /// Writes the value with its holes filled. The text must have the length of the layout.
     fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
         let Filling { text, number, value } = filling;
         let out = slot.begin(self.kind);
@@ -181,9 +182,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever fills it: the same as if it had been written, by a new layout and by a known one.
+        /// A filled template equals directly written BSON, with a new layout and with a cached one.
         #[test]
-        fn a_filled_template_is_what_a_writer_writes(text in "[a-zä.]{0,9}|[a-z]{60,70}", other in "\\PC{0,9}", number in any::<i64>()) {
+        fn a_filled_template_equals_written_bson(text in "[a-zä.]{0,9}|[a-z]{60,70}", other in "\\PC{0,9}", number in any::<i64>()) {
             let template = Template::new(|slot| write(slot, TEXT_HOLE, NUMBER_HOLE, VALUE_HOLE));
             for value in [OwnedValue::integer(number), OwnedValue::null(), OwnedValue::string(&other)] {
                 let filling = Filling { text: &text, number: number.to_le_bytes(), value: value.as_value() };

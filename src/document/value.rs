@@ -1,4 +1,4 @@
-//! One BSON value as bytes, with its type tag (bsonspec.org, version 1.1).
+//! BSON values as bytes with a type tag (bsonspec.org, version 1.1).
 
 use super::Document;
 
@@ -29,19 +29,19 @@ pub enum Kind {
     MaxKey = 0x7f,
 }
 
-/// What the length of a kind's values depends on.
+/// The rule for the length of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Extent {
-    /// Always this many bytes.
+    /// A fixed number of bytes.
     Fixed(usize),
-    /// As many as the int32 ahead says, and these.
+    /// The int32 prefix plus this number of bytes.
     Prefixed(usize),
     /// Two C strings.
     CStrings,
 }
 
 impl Kind {
-    /// Of a value that has been checked.
+    /// Returns the length rule of a checked value.
     #[inline(always)]
     pub(super) fn extent(self) -> Extent {
         match self {
@@ -91,7 +91,7 @@ impl Kind {
         matches!(self, Self::Int32 | Self::Int64 | Self::Double | Self::Decimal128)
     }
 
-    /// The name `$type` uses, for messages to people.
+    /// Returns the alias that `$type` uses. Messages show it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Double => "double",
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// A value inside a checked document: `bytes` has exactly the length its kind and content ask for.
+/// A value in a checked document. `bytes` has exactly the length that its kind and content require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value<'a> {
     pub kind: Kind,
@@ -135,12 +135,13 @@ impl<'a> Value<'a> {
         (self.kind == Kind::Document).then(|| Document::trusted(self.bytes))
     }
 
-    /// An array as the document it is encoded as; its keys mean nothing.
+    /// Returns an array as the document that encodes it. Its keys have no meaning.
     pub fn as_array(self) -> Option<Document<'a>> {
         (self.kind == Kind::Array).then(|| Document::trusted(self.bytes))
     }
 
-    /// A string's bytes, without length prefix and terminator; mongod does not promise UTF-8.
+    /// Returns the bytes of a string without length prefix and terminator. They may be invalid UTF-8, because mongod
+    /// does not check them.
     pub fn as_string_bytes(self) -> Option<&'a [u8]> {
         if self.kind != Kind::String {
             return None;
@@ -148,18 +149,18 @@ impl<'a> Value<'a> {
         self.bytes.get(4..self.bytes.len().saturating_sub(1))
     }
 
-    /// A string that is UTF-8.
+    /// Returns a string if it is valid UTF-8.
     pub fn as_str(self) -> Option<&'a str> {
         std::str::from_utf8(self.as_string_bytes()?).ok()
     }
 
-    /// A string, or a symbol, which servers take for one where a collection is named.
+    /// Returns the bytes of a string or of a symbol. Servers accept both as the name of a collection.
     pub fn as_name_bytes(self) -> Option<&'a [u8]> {
         let kind = if self.kind == Kind::Symbol { Kind::String } else { self.kind };
         Self { kind, ..self }.as_string_bytes()
     }
 
-    /// The same, if it is UTF-8.
+    /// Returns a string or a symbol if it is valid UTF-8.
     pub fn as_name(self) -> Option<&'a str> {
         std::str::from_utf8(self.as_name_bytes()?).ok()
     }
@@ -178,7 +179,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An int64, a date's milliseconds or a timestamp's 64 bits.
+    /// Returns an int64, the milliseconds of a date, or the 64 bits of a timestamp.
     pub fn as_raw_i64(self) -> Option<i64> {
         match self.kind {
             Kind::Int64 | Kind::DateTime | Kind::Timestamp => self.bytes.first_chunk().map(|b| i64::from_le_bytes(*b)),
@@ -193,8 +194,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number in any of the types that drivers send one in: int, long, or a double without
-    /// fraction inside ±2⁵³ (JavaScript's numbers above 2³¹).
+    /// Returns an integer in any type that drivers use for one: int, long, or a double without a fraction within ±2⁵³
+    /// (JavaScript numbers above 2³¹).
     pub fn as_integer(self) -> Option<i64> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         match self.kind {
@@ -213,7 +214,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a command takes for a flag: a bool, or a number (`ordered: 1`, as old shells send it).
+    /// Returns a value that a command accepts as a flag: a bool, or a number (old shells send `ordered: 1`).
     pub fn as_flag(self) -> Option<bool> {
         match self.kind {
             Kind::Boolean => self.as_bool(),
@@ -225,7 +226,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A value of its own; up to 8 bytes (numbers, dates) without an allocation.
+/// A value that owns its bytes. Up to 8 bytes (numbers, dates) need no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedValue {
     kind: Kind,
@@ -275,18 +276,18 @@ impl OwnedValue {
         Self::fixed(Kind::DateTime, &milliseconds.to_le_bytes())
     }
 
-    /// `seconds` since 1970 UTC, and the operation's number within that second.
+    /// A BSON timestamp: `seconds` since 1970 UTC, and the number of the operation within that second.
     pub fn timestamp(seconds: u32, increment: u32) -> Self {
         let bits = (u64::from(seconds) << 32) | u64::from(increment);
         Self::fixed(Kind::Timestamp, &bits.to_le_bytes())
     }
 
-    /// A document's bytes, as [`Writer`](super::Writer) made them.
+    /// The bytes of a document that [`Writer`](super::Writer) wrote.
     pub(crate) fn document(bytes: &[u8]) -> Self {
         Self::fixed(Kind::Document, bytes)
     }
 
-    /// The narrowest integer type that holds the number.
+    /// Returns an int32 if the number fits, otherwise an int64.
     pub fn integer(number: i64) -> Self {
         i32::try_from(number).map_or_else(|_| Self::int64(number), Self::int32)
     }

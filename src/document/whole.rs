@@ -1,20 +1,21 @@
-//! Numbers of all types as whole numbers: what a sequence has to continue behind.
+//! Conversion of numbers of all types to integers, used to continue sequences after stored values.
 
 use super::{Kind, Value};
 
 impl Value<'_> {
-    /// A number of any type that is whole, as `5`, `5.0` and `NumberDecimal("5.00")` are; `None` for others and for what
-    /// does not fit 64 bits.
+    /// Returns an integral number of any type, such as `5`, `5.0` or `NumberDecimal("5.00")`. Returns `None` for
+    /// other values and for integers that do not fit into 64 bits.
     pub fn as_whole(self) -> Option<i64> {
         self.split().filter(|(_, is_whole)| *is_whole).map(|(floor, _)| floor)
     }
 
-    /// The largest whole number that is not above it; `None` for what is no number or does not fit 64 bits.
+    /// Returns the number rounded down, or `None` if the value is not a number or the result does not fit into 64
+    /// bits.
     pub fn floor(self) -> Option<i64> {
         self.split().map(|(floor, _)| floor)
     }
 
-    /// The number rounded down, and whether nothing was lost.
+    /// Returns the number rounded down, and whether it was an integer.
     fn split(self) -> Option<(i64, bool)> {
         match self.kind {
             Kind::Int32 | Kind::Int64 => self.as_integer().map(|number| (number, true)),
@@ -31,17 +32,17 @@ fn split_double(number: f64) -> Option<(i64, bool)> {
     (-TOO_LARGE..TOO_LARGE).contains(&floor).then_some((floor as i64, floor == number))
 }
 
-/// IEEE 754-2008, decimal128 with the coefficient as a binary integer.
+/// Reads an IEEE 754-2008 decimal128 that stores its coefficient as a binary integer.
 fn split_decimal(bits: u128) -> Option<(i64, bool)> {
     const COEFFICIENT_BITS: u32 = 113;
     const BIAS: i32 = 6176;
     const LARGEST: u128 = 9_999_999_999_999_999_999_999_999_999_999_999;
     let combination = (bits >> 122) & 0x1f;
     if combination >= 0x1e {
-        return None; // infinite, or NaN
+        return None; // infinity or NaN
     }
     let coefficient = bits & ((1 << COEFFICIENT_BITS) - 1);
-    // A coefficient of another form, or too large, counts as zero.
+    // A coefficient in the other encoding, or a too large one, counts as zero.
     if combination >= 0x18 || coefficient > LARGEST || coefficient == 0 {
         return Some((0, true));
     }
@@ -51,7 +52,7 @@ fn split_decimal(bits: u128) -> Option<(i64, bool)> {
     let (floor, is_whole) = match (exponent >= 0, power) {
         (true, power) => (signed.checked_mul(power?)?, true),
         (false, Some(power)) => (signed.div_euclid(power), signed.rem_euclid(power) == 0),
-        // Nearer to zero than any whole number.
+        // The absolute value is less than 1.
         (false, None) => (if signed < 0 { -1 } else { 0 }, false),
     };
     i64::try_from(floor).ok().map(|floor| (floor, is_whole))
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_read_in_every_form() {
+    fn decimals_of_all_forms_are_rounded_down() {
         for (text, expected) in [
             ("7", Some((7, true))),
             ("7.00", Some((7, true))),

@@ -1,29 +1,29 @@
-//! Building BSON front to back into one buffer: nested documents are written in place and their length
-//! prefixes patched, so a rewrite costs one allocation.
+//! Builds BSON from front to back in one buffer. Nested documents are written in place and their length prefixes are
+//! patched afterwards, so a rewrite needs one allocation.
 
 use super::{Document, Element, Kind, Value};
 
-/// Appends fields to a document that is open in `out`.
+/// Appends fields to an open document in `out`.
 #[derive(Debug)]
 pub struct Writer<'b> {
     out: &'b mut Vec<u8>,
 }
 
-/// Appends values to an array that is open in `out`.
+/// Appends values to an open array in `out`.
 #[derive(Debug)]
 pub struct ArrayWriter<'b> {
     out: &'b mut Vec<u8>,
     next: usize,
 }
 
-/// Room for exactly one value; left unused it is null.
+/// A place for exactly one value. It is null if nothing is written.
 #[derive(Debug)]
 pub struct Slot<'b> {
     out: &'b mut Vec<u8>,
     tag_at: usize,
 }
 
-/// A document of its own.
+/// Returns a new document.
 pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     Writer::document(&mut out, write);
@@ -31,18 +31,18 @@ pub fn document(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 }
 
 impl<'b> Writer<'b> {
-    /// Writes one whole document at the end of `out`.
+    /// Appends one complete document to `out`.
     pub fn document(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>)) {
         enclosed(out, |out| write(&mut Writer { out }));
     }
 
-    /// Opens a field; exactly one value follows.
+    /// Starts a field; the caller writes exactly one value.
     pub fn slot(&mut self, key: impl AsRef<[u8]>) -> Slot<'_> {
         let key = key.as_ref();
         self.named(key, |out| out.extend_from_slice(key))
     }
 
-    /// The same under a name of two parts, without building it elsewhere first.
+    /// Starts a field whose name is `prefix` followed by `key`.
     pub fn prefixed_slot(&mut self, prefix: &str, key: impl AsRef<[u8]>) -> Slot<'_> {
         let key = key.as_ref();
         self.named(key, |out| {
@@ -71,7 +71,7 @@ impl<'b> Writer<'b> {
         self.fields(document.elements().as_bytes());
     }
 
-    /// Copies fields that stand side by side in a document.
+    /// Copies consecutive fields of a document.
     pub(super) fn fields(&mut self, fields: &[u8]) {
         self.out.extend_from_slice(fields);
     }
@@ -88,7 +88,7 @@ impl<'b> Writer<'b> {
         self.slot(key).int32(number);
     }
 
-    /// The narrowest integer type that holds the number, as mongod's own `$inc` would leave it.
+    /// Writes an int32 if the number fits, otherwise an int64, as mongod's `$inc` does.
     pub fn integer(&mut self, key: impl AsRef<[u8]>, number: i64) {
         self.slot(key).integer(number);
     }
@@ -115,14 +115,14 @@ impl<'b> Writer<'b> {
 }
 
 impl<'b> ArrayWriter<'b> {
-    /// Appends the one whole document that `write` puts at the end of the bytes.
+    /// Appends the document that `write` appends to the buffer.
     pub(crate) fn document(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut slot = self.slot();
         slot.kind(Kind::Document);
         write(slot.out);
     }
 
-    /// Opens the next entry; exactly one value follows.
+    /// Starts the next element; the caller writes exactly one value.
     pub fn slot(&mut self) -> Slot<'_> {
         let tag_at = self.out.len();
         self.out.push(Kind::Null as u8);
@@ -154,7 +154,7 @@ impl<'b> ArrayWriter<'b> {
 }
 
 impl<'b> Slot<'b> {
-    /// Where the value's bytes are to be appended.
+    /// Sets the kind and returns the buffer to append the value to.
     pub(super) fn begin(mut self, kind: Kind) -> &'b mut Vec<u8> {
         self.kind(kind);
         self.out
@@ -180,7 +180,7 @@ impl<'b> Slot<'b> {
         self.out.push(0);
     }
 
-    /// A string of two parts, without building it elsewhere first.
+    /// Writes a string of two parts.
     pub fn prefixed(mut self, prefix: &str, text: &str) {
         self.kind(Kind::String);
         self.out.extend_from_slice(&((prefix.len() + text.len()) as u32 + 1).to_le_bytes());
@@ -199,7 +199,7 @@ impl<'b> Slot<'b> {
         self.out.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// The narrowest integer type that holds the number.
+    /// Writes an int32 if the number fits, otherwise an int64.
     pub fn integer(self, number: i64) {
         match i32::try_from(number) {
             Ok(narrow) => self.int32(narrow),
@@ -238,7 +238,7 @@ impl<'b> Slot<'b> {
     }
 }
 
-/// Length prefix, what `write` appends, terminator.
+/// Appends a length prefix, the output of `write` and a terminator.
 fn enclosed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_the_bson_crate_builds() {
+    fn documents_equal_those_of_the_bson_crate() {
         let ours = document(|w| {
             w.string("s", "x");
             w.int32("i", -1);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn copying_fields_keeps_them_byte_for_byte() {
+    fn copied_fields_are_unchanged() {
         let source = document(|w| {
             w.string("a", "x");
             w.nested("b", |w| w.null("c"));

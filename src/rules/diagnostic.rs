@@ -1,7 +1,7 @@
-//! What is wrong with a rule file, said so that it can be mended at once.
+//! What is wrong in a rule file, where, and how to correct it.
 //!
-//! A [`Diagnostic`] is one mistake with its place; a [`Report`] is all mistakes of one load
-//! together with the texts they point into. `render.rs` prints them, `code.rs` lists their kinds.
+//! A [`Diagnostic`] is one mistake with its place. A [`Report`] has all mistakes of one load,
+//! with the texts they point into. `render.rs` prints them, `code.rs` lists their kinds.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use super::source::{FileId, Sources, Span};
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Nothing is loaded.
+    /// Prevents loading.
     Error,
-    /// The rules load; somebody should look.
+    /// The rules load, but may not do what their author intends.
     Warning,
 }
 
@@ -29,12 +29,12 @@ impl Severity {
     }
 }
 
-/// Where a mistake is.
+/// The place of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// At these bytes.
     At(Span),
-    /// The file as a whole: it could not be read as text.
+    /// The whole file: it could not be read as text.
     File(FileId),
 }
 
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// A second place that explains the first, and what it has to do with it.
+/// A second place that explains the first, with a short text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The other place.
@@ -69,15 +69,15 @@ pub struct Label {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// Which kind of mistake.
+    /// The kind of mistake.
     pub code: Code,
     /// Where.
     pub place: Place,
-    /// What is wrong, lower case, without a full stop.
+    /// What is wrong: lower case, without a full stop.
     pub message: String,
-    /// A few words at the underlined place, or empty.
+    /// A few words at the underlined place; may be empty.
     pub note: String,
-    /// Other places that matter.
+    /// Related places.
     pub labels: Vec<Label>,
     /// What to write instead.
     pub help: Option<String>,
@@ -97,19 +97,19 @@ impl Diagnostic {
         }
     }
 
-    /// A warning of kind `code` at `place`: the rules load all the same.
+    /// A warning of kind `code` at `place`; the rules load nevertheless.
     pub fn warning(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, place, message) }
     }
 
-    /// Says something right at the underlined place.
+    /// Sets the text at the underlined place.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Shows another place beside it.
+    /// Adds a related place.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -117,7 +117,7 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to write instead.
+    /// Sets the help: what to write instead.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -125,7 +125,7 @@ impl Diagnostic {
     }
 }
 
-/// All that was found in one load. Print it with [`Report::render`] or [`Report::to_json`].
+/// All diagnostics of one load. Print it with [`Report::render`] or [`Report::to_json`].
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Sorted by file and place.
@@ -135,7 +135,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Sorts `diagnostics` by place, and hides in them what must not be shown of `sources`.
+    /// Sorts `diagnostics` by place and hides the secrets of `sources` in them.
     #[must_use]
     pub fn new(mut diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
         let files: BTreeSet<FileId> = diagnostics.iter().map(|one| one.place.file()).collect();
@@ -150,14 +150,14 @@ impl Report {
         Self { diagnostics, sources }
     }
 
-    /// Whether anything in it keeps the rules from loading.
+    /// Whether it has an error, so that the rules do not load.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         let mut severities = self.diagnostics.iter().map(|one| one.severity);
         severities.any(|severity| severity == Severity::Error)
     }
 
-    /// Whether nothing was found.
+    /// Whether it has no diagnostics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.diagnostics.is_empty()

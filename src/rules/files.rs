@@ -1,10 +1,9 @@
-//! Finds and reads rule files: the only file of the layer that touches the file system. [`read_file`] also reads what
-//! other layers have in files.
+//! Finds and reads rule files: the only file of this layer that accesses the file system. Other layers use
+//! [`read_file`] too.
 //!
-//! A path is a file, or a folder whose `*.yaml` and `*.yml` files are taken, also from folders
-//! below, in the order of their names. Left out are `*.test.yaml`, which hold tests, and all
-//! names that begin with a dot: editors' leftovers, and the `..data` links through which
-//! Kubernetes shows every file of a volume a second time.
+//! A path is a file or a folder. Of a folder and its subfolders all `*.yaml` and `*.yml` files are read, in the
+//! order of their names. Skipped are `*.test.yaml`, which contain tests, and all names that start with a dot:
+//! editors' backup files, and the `..data` links in which Kubernetes repeats every file of a volume.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,10 +20,10 @@ use super::source::{FileId, Source, Sources};
 use super::test_file::TestFiles;
 use super::yaml;
 
-/// How deep folders are searched: links to a folder above would otherwise never end.
+/// How deep folders are searched. Bounds the search when a link points to a parent folder.
 const MAX_FOLDERS: usize = 16;
 
-/// Reads one file of settings; mistakes in reading it are in the second place.
+/// Reads one settings file; the second value has the mistakes found while reading it.
 pub(super) fn single(path: &Path, public: &'static [&'static str]) -> (Sources, Vec<Diagnostic>) {
     let mut reading = Reading::default();
     reading.file(path);
@@ -32,8 +31,8 @@ pub(super) fn single(path: &Path, public: &'static [&'static str]) -> (Sources, 
 }
 
 impl<P: Pattern> RuleSet<P> {
-    /// Reads and checks the rule files at `paths`: files, and folders full of them. A file reached
-    /// twice counts once.
+    /// Reads and checks the rule files at `paths`: files, and the files in folders. A file reached
+    /// twice is read once.
     ///
     /// # Errors
     /// Every mistake found in any file, paths that cannot be read, folders without a rule file;
@@ -46,8 +45,8 @@ impl<P: Pattern> RuleSet<P> {
         Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
     }
 
-    /// What [`RuleSet::hash`] of these files would be now, if they load: tells whether loading them again could
-    /// give another set.
+    /// The [`RuleSet::hash`] that these files would have now, if they load. If it did not change, a reload gives the
+    /// same set.
     #[must_use]
     pub fn fingerprint(paths: &[PathBuf]) -> RuleSetHash {
         let mut reading = Reading::default();
@@ -59,7 +58,7 @@ impl<P: Pattern> RuleSet<P> {
 }
 
 impl TestFiles {
-    /// Reads the test files at `paths`: files, and those in folders and folders below.
+    /// Reads the test files at `paths`: files, and the files in folders and their subfolders.
     ///
     /// # Errors
     /// Every mistake found in any file, and paths that cannot be read.
@@ -100,7 +99,7 @@ impl Reading {
             return;
         }
         if files.is_empty() {
-            let message = "there is no rule file (`*.yaml`, `*.yml`) in this folder";
+            let message = "this folder has no rule file (`*.yaml`, `*.yml`)";
             self.fail(path, Code::EmptyFolder, message);
         }
         for file in files {
@@ -122,7 +121,7 @@ impl Reading {
             }
             Err(Failure::Io(error)) => self.fail(path, Code::Unreadable, &describe(&error)),
             Err(Failure::NotUtf8(at)) => {
-                let message = format!("the file is not UTF-8 text: look at byte {at}");
+                let message = format!("the file is not valid UTF-8: see the byte at offset {at}");
                 self.fail(path, Code::NotUtf8, &message);
             }
             Err(Failure::TooLarge) => {
@@ -146,10 +145,10 @@ impl Reading {
     }
 }
 
-/// Why a file gives no text.
+/// Why a file could not be read as text.
 enum Failure {
     Io(io::Error),
-    /// The offset of the first byte that is not.
+    /// The offset of the first invalid byte.
     NotUtf8(usize),
     TooLarge,
 }
@@ -157,19 +156,19 @@ enum Failure {
 /// The content of a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// The system's; `InvalidInput` for what is no regular file: to open a FIFO waits for a writer, and a device may never end;
-/// `FileTooLarge`.
+/// Those of the operating system; `FileTooLarge`; `InvalidInput` if it is not a regular file: opening a FIFO waits
+/// for a writer, and a device may never end.
 pub fn read_file(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() {
-        let message = format!("it is {}, and only a regular file is read", describe_kind(kind));
+        let message = format!("it is {}, not a regular file", describe_kind(kind));
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let mut bytes = Vec::new();
-    // The size a file claims is no limit: those of /proc claim none.
+    // The size in the metadata is not a limit: files of /proc report 0.
     File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > limit {
-        let message = format!("it has more than {limit} bytes");
+        let message = format!("it is larger than {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
@@ -195,7 +194,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| Failure::NotUtf8(error.utf8_error().valid_up_to()))
 }
 
-/// Adds the files under `folder` that are `wanted`, at most `depth` folders down; on failure says where.
+/// Adds the `wanted` files under `folder`, at most `depth` folders deep. The error has the folder that failed.
 fn list(
     folder: &Path,
     depth: usize,
@@ -204,7 +203,7 @@ fn list(
 ) -> Result<(), (PathBuf, io::Error)> {
     let here = |error| (folder.to_owned(), error);
     if depth == 0 {
-        let message = format!("more than {MAX_FOLDERS} folders in each other; is a link circular?");
+        let message = format!("folders are nested more than {MAX_FOLDERS} deep; check for a circular link");
         return Err(here(io::Error::other(message)));
     }
     let entries = fs::read_dir(folder).map_err(here)?;
@@ -232,7 +231,7 @@ fn is_rule_file(path: &Path) -> bool {
     yaml_stem(path).is_some_and(|stem| !stem.ends_with(".test"))
 }
 
-/// Whether its name is that of a test file, `*.test.yaml`.
+/// Whether the file name is `*.test.yaml` or `*.test.yml`.
 #[must_use]
 pub fn is_test_file(path: &Path) -> bool {
     yaml_stem(path).is_some_and(|stem| stem.ends_with(".test"))
@@ -246,9 +245,9 @@ fn yaml_stem(path: &Path) -> Option<&str> {
 
 fn describe(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
-        io::ErrorKind::PermissionDenied => "the permission to read this is missing".to_owned(),
-        _ => format!("this cannot be read: {error}"),
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied: docward cannot read this".to_owned(),
+        _ => format!("cannot read this: {error}"),
     }
 }
 
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_rule_files_of_a_folder_in_order() {
+    fn the_rule_files_of_a_folder_load_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: String| {
             let path = folder.path().join(path);
@@ -289,11 +288,11 @@ mod tests {
         let rules = Rules::load(&[whole.clone(), whole.join("a.yaml")]).unwrap();
         assert_eq!(names(&rules), ["a", "b", "d"]);
         let only = Rules::load(&[whole.join("a.test.yaml")]).unwrap_err();
-        assert!(only.has_errors(), "a file that is named is read whatever its name");
+        assert!(only.has_errors(), "an explicitly given file is read whatever its name");
     }
 
     #[test]
-    fn says_what_cannot_be_read_and_checks_the_rest() {
+    fn unreadable_paths_are_reported_and_the_others_checked() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| -> PathBuf { folder.path().join(name) };
         fs::write(at("latin1.yaml"), b"version: 1 # caf\xe9").unwrap();

@@ -1,19 +1,19 @@
-//! Text patterns in which `*` stands for any run of characters, also none.
+//! Text patterns in which `*` matches any run of characters, including an empty one.
 //!
-//! Works on bytes, because names arrive as bytes from the wire; two UTF-8 patterns behave the
-//! same on bytes as on characters. Knows nothing of namespaces (`namespace.rs`) or users.
+//! Works on bytes, because names arrive as bytes from the wire. UTF-8 patterns match bytes and
+//! characters alike. Knows nothing of namespaces (`namespace.rs`) or users.
 
 use std::fmt;
 
-/// A pattern. All characters but `*` stand for themselves, upper and lower case apart.
+/// A pattern. All characters except `*` match only themselves; matching is case-sensitive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob {
-    /// The pattern; no two stars stand side by side.
+    /// The pattern, without adjacent stars.
     text: Box<str>,
 }
 
 impl Glob {
-    /// Every text is a pattern; runs of stars mean the same as one.
+    /// Makes a pattern of any text. A run of stars means the same as one star.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut plain = String::with_capacity(text.len());
@@ -31,13 +31,13 @@ impl Glob {
         &self.text
     }
 
-    /// Whether it matches exactly one text: itself.
+    /// Whether it contains no star, so that it matches only itself.
     #[must_use]
     pub fn is_literal(&self) -> bool {
         !self.text.contains('*')
     }
 
-    /// What comes before the first star.
+    /// The text before the first star.
     #[must_use]
     pub fn literal_prefix(&self) -> &str {
         self.text.split('*').next().unwrap_or_default()
@@ -47,12 +47,12 @@ impl Glob {
         self.text.matches('*').count()
     }
 
-    /// Whether it matches all of `name`. Takes at most the product of both lengths.
+    /// Whether it matches all of `name`. Takes time at most proportional to the product of both lengths.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let pattern = self.text.as_bytes();
         let (mut at, mut in_name) = (0, 0);
-        // Where to go on when the literal after the last star does not fit: let the star take one more.
+        // Where to continue when the literal after the last star does not match: the star takes one more byte.
         let mut retry: Option<(usize, usize)> = None;
         while in_name < name.len() {
             match pattern.get(at) {
@@ -80,8 +80,7 @@ impl Glob {
     /// Whether it matches everything that `other` matches.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
-        // A star of `other` may stand for any text, so only a star of ours can take it; and no
-        // literal of ours is a star.
+        // A star of `other` may match any text, so only a star of ours can match it; no literal of ours is a star.
         self.matches(other.text.as_bytes())
     }
 
@@ -110,8 +109,8 @@ impl fmt::Display for Glob {
     }
 }
 
-/// Whether some text matches both `a` and `b`, by dynamic programming over their ends: `shared[j]`
-/// says whether the rest of `a` and `b[j..]` share a text.
+/// Whether some text matches both `a` and `b`, by dynamic programming over their suffixes: `shared[j]`
+/// is whether the current suffix of `a` and `b[j..]` match a common text.
 fn shared_text(a: &[u8], b: &[u8]) -> bool {
     let mut shared = vec![false; b.len() + 1];
     shared[b.len()] = true;
@@ -119,13 +118,13 @@ fn shared_text(a: &[u8], b: &[u8]) -> bool {
         shared[j] = b[j] == b'*' && shared[j + 1];
     }
     for &in_a in a.iter().rev() {
-        // What `shared[j + 1]` was for the shorter rest of `a`.
+        // The value of `shared[j + 1]` for the shorter suffix of `a`.
         let mut diagonal = shared[b.len()];
         shared[b.len()] = in_a == b'*' && shared[b.len()];
         for j in (0..b.len()).rev() {
             let shorter_a = shared[j];
             shared[j] = if in_a == b'*' || b[j] == b'*' {
-                // A star takes nothing, or one more of the other side.
+                // A star matches nothing, or one more byte of the other side.
                 shorter_a || shared[j + 1]
             } else {
                 in_a == b[j] && diagonal
@@ -143,7 +142,7 @@ mod tests {
     use super::Glob;
     use crate::cpu_time::CpuTimer;
 
-    /// All texts over two letters up to six long: enough to tell patterns of four apart.
+    /// All texts over two letters of up to six characters: enough to distinguish patterns of four.
     fn texts() -> Vec<String> {
         let mut all = vec![String::new()];
         let mut start = 0;
@@ -159,7 +158,7 @@ mod tests {
         all
     }
 
-    /// Matching by its definition: a star is nothing, or one character and the star again.
+    /// Matching by definition: a star is nothing, or one character and the star again.
     fn naive(pattern: &str, text: &str) -> bool {
         let mut characters = pattern.chars();
         match characters.next() {
@@ -171,19 +170,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_what_the_definition_matches(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
+        fn matching_agrees_with_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
             prop_assert_eq!(Glob::new(&pattern).matches(text.as_bytes()), naive(&pattern, &text));
         }
 
         #[test]
         fn relations_agree_with_the_texts_matched(a in "[ab*]{0,4}", b in "[ab*]{0,4}") {
             let (left, right) = (Glob::new(&a), Glob::new(&b));
-            // Two patterns of four with a star each have six letters at most, so if they share a
-            // text at all, they share one of six.
+            // Two patterns of four with a star each have at most six letters, so if they match a common
+            // text, they match a common one of at most six.
             let shared = texts().iter().any(|t| naive(&a, t) && naive(&b, t));
             prop_assert_eq!(left.intersects(&right), shared, "{} {}", &a, &b);
             prop_assert_eq!(right.intersects(&left), shared, "{} {}", &b, &a);
-            // A letter that is in neither pattern shows what only a star can take.
+            // A letter that is in neither pattern can only match a star.
             let inside = naive(&a, &b.replace('*', "c"));
             prop_assert_eq!(left.contains(&right), inside);
             if inside {
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_name_costs_little() {
+    fn a_hostile_name_is_matched_fast() {
         let pattern = Glob::new(&format!("{}b", "*a".repeat(100)));
         let started = CpuTimer::start();
         assert!(!pattern.matches("a".repeat(100_000).as_bytes()));

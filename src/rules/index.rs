@@ -1,10 +1,10 @@
-//! From a namespace to its rules: the hot path.
+//! Looks up the rules of a namespace: the hot path.
 //!
-//! Exact names are merged with the globs that match them when the set is made, so they cost one
-//! hash probe. For any other name the globs are found by their literal part: by database, by
-//! collection, or by the text before the first star. So a name that no rule is for costs the same
-//! few probes whatever the number of rules, nothing is allocated, and nothing is remembered that a
-//! client could make grow. It deals in rule numbers; `set.rs` puts the rules to them.
+//! The globs that match an exact name are merged into its entry when the set is built, so a lookup costs
+//! one hash probe. For any other name the globs are found by their literal part: by database, by
+//! collection, or by the text before the first star. A name without rules costs the same few probes
+//! whatever the number of rules. A lookup allocates nothing, and clients cannot make the index grow.
+//! The index works with rule numbers; `set.rs` maps them to rules.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::{HashMap, HashSet};
@@ -17,15 +17,15 @@ use super::glob::Glob;
 use super::namespace::{NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
 use super::rule::RuleId;
 
-/// The rules of one namespace in the order they evaluate; on the stack for all sane rule sets.
+/// The rules of one namespace in evaluation order; on the stack up to eight rules.
 pub(super) type RuleIds = SmallVec<[RuleId; 8]>;
 
 /// What the index must know of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IndexedRule {
-    /// When it sees a statement.
+    /// When it evaluates a statement: smaller is earlier.
     pub(super) phase: u8,
-    /// Of rules with the same number only the most specific one applies for a namespace.
+    /// Of rules with the same number only the most specific one applies to a namespace.
     pub(super) exclusive: Option<u16>,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Found<'a> {
 }
 
 impl Index {
-    /// `indexed_rules` are all rules by number, `namespaces` the patterns of those that take part.
+    /// `indexed_rules` are all rules by number; `namespaces` are the patterns of the active ones.
     pub(super) fn new<'p>(
         indexed_rules: Vec<IndexedRule>,
         namespaces: impl IntoIterator<Item = (RuleId, Cow<'p, NamespacePattern>)>,
@@ -72,7 +72,7 @@ impl Index {
         index
     }
 
-    /// The rules for a namespace. `None`: no rule is for it. The buckets of a time-series collection are its own.
+    /// The rules of a namespace; `None` if it has none. The buckets of a time-series collection have its rules.
     pub(super) fn find(&self, database: &[u8], collection: &[u8]) -> Option<Found<'_>> {
         let collection = bucketed_collection(collection).unwrap_or(collection);
         let name: &dyn Name = &(database, collection);
@@ -87,7 +87,7 @@ impl Index {
         Some(Found::Globs(self.resolve(matches)))
     }
 
-    /// Whether a rule may be for a collection of this name in some database.
+    /// Whether a rule may apply to a collection of this name in some database.
     pub(super) fn may_concern_collection(&self, collection: &[u8]) -> bool {
         self.collections.may_have(bucketed_collection(collection).unwrap_or(collection))
     }
@@ -96,32 +96,32 @@ impl Index {
         self.exact.is_empty() && self.globs.is_empty()
     }
 
-    /// Each rule once, by phase and then in the order of the files, and of exclusive ones only
-    /// the most specific.
+    /// Each rule once, by phase and then in the order of the files. Of exclusive rules only the most
+    /// specific one is included.
     fn resolve(&self, mut matches: SmallVec<[Match; 8]>) -> RuleIds {
-        // The most specific of each rule's namespaces counts.
+        // Each rule keeps its most specific matching namespace.
         matches.sort_unstable_by_key(|found| (found.rule, std::cmp::Reverse(found.rank)));
         matches.dedup_by_key(|found| found.rule);
-        let silenced = |one: &Match| {
+        let outranked = |one: &Match| {
             let exclusive = self.indexed_rules[one.rule.index()].exclusive;
             let outranks =
                 |other: &Match| self.indexed_rules[other.rule.index()].exclusive == exclusive && other.rank > one.rank;
             exclusive.is_some() && matches.iter().any(outranks)
         };
-        let mut rules: RuleIds = matches.iter().filter(|one| !silenced(one)).map(|one| one.rule).collect();
+        let mut rules: RuleIds = matches.iter().filter(|one| !outranked(one)).map(|one| one.rule).collect();
         rules.sort_unstable_by_key(|rule| (self.indexed_rules[rule.index()].phase, *rule));
         rules
     }
 }
 
-/// A rule one of whose namespaces matches, and how specific that one is.
+/// A rule with a matching namespace, and how specific that namespace is.
 #[derive(Clone, Copy, Debug)]
 struct Match {
     rule: RuleId,
     rank: Rank,
 }
 
-/// Database and collection, to be looked up without building a `database.collection`.
+/// Database and collection, for lookups that do not build `database.collection`.
 trait Name {
     fn parts(&self) -> (&[u8], &[u8]);
 }
@@ -164,7 +164,7 @@ impl PartialEq for dyn Name + '_ {
 
 impl Eq for dyn Name + '_ {}
 
-// `HashMap` asks that an owned key hashes and compares as what it borrows to.
+// `HashMap` requires that an owned key hashes and compares like its borrowed form.
 impl Hash for ExactName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
@@ -191,7 +191,7 @@ struct GlobRule {
     found: Match,
 }
 
-/// All globs, each in one place, by what is literal in it.
+/// All globs, each stored once, by its literal parts.
 #[derive(Debug, Default)]
 struct Globs {
     /// `shop.*`, `shop.order*`: by database, then by the start of the collection.
@@ -254,12 +254,12 @@ impl Globs {
     }
 }
 
-/// The collection names that rules are for, in whatever database.
+/// The collection names that rules apply to, in any database.
 #[derive(Debug, Default)]
 struct Collections {
     exact: HashSet<Box<[u8]>, RandomState>,
     globs: PrefixIndex<Glob>,
-    /// Some rule is for `*`: every collection.
+    /// A rule applies to `*`: every collection.
     all: bool,
 }
 
@@ -285,8 +285,8 @@ impl Collections {
     }
 }
 
-/// Things by the literal text their pattern starts with. Costs one probe for each *length* of
-/// such a text, however many there are; those that start with the same text are tried in turn.
+/// Items by the literal text that their pattern starts with. A lookup costs one probe for each distinct
+/// *length* of such a text. Items that start with the same text are tried in turn.
 #[derive(Debug)]
 struct PrefixIndex<T> {
     by_prefix: HashMap<Box<[u8]>, Vec<T>, RandomState>,

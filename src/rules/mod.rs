@@ -1,12 +1,17 @@
 //! Rule files: YAML in, a checked and indexed [`RuleSet`] out, or a [`Report`] of every mistake.
 //!
-//! The way of a rule: `files` finds and reads files → `yaml` makes a tree of [`Node`]s, each with
-//! its place → `envelope` reads the rules with `reader`, and hands the settings of each pattern to
-//! the [`Pattern`] the set is generic over → `conflict` refuses rules that contradict each other, `oversight` warns of others →
-//! `index` answers which rules a namespace has. `set` is the front listener_context. `settings` reads other YAML files alike.
+//! Loading takes these steps:
 //!
-//! Mistakes are [`Diagnostic`]s with a stable [`Code`], shown by `render`. This layer must not know
-//! the patterns, commands, sockets or clocks; only `files` touches the file system.
+//! 1. `files` finds and reads the files.
+//! 2. `yaml` makes a tree of [`Node`]s, each with its place.
+//! 3. `envelope` reads the rules with `reader`. The [`Pattern`] that the set is generic over reads the settings.
+//! 4. `conflict` reports rules that contradict each other; `ineffective` warns about rules that have no effect.
+//! 5. `index` maps a namespace to its rules.
+//!
+//! `set` is the entry point. `settings` reads other YAML files with the same diagnostics.
+//!
+//! Mistakes are [`Diagnostic`]s with a stable [`Code`]; `render` prints them. This layer must not know
+//! the patterns, commands, sockets or clocks. Only `files` accesses the file system.
 
 mod code;
 mod conflict;

@@ -1,8 +1,8 @@
-//! Which namespaces a rule is for: `shop.orders`, `shop.*`, `*.orders`, `*.*`.
+//! The namespaces that a rule applies to: `shop.orders`, `shop.*`, `*.orders`, `*.*`.
 //!
-//! The first dot separates the database, which cannot have one, from the collection, which can;
-//! `*` stands for any run of characters within its part, so `shop.*` also matches `shop.a.b`.
-//! How a namespace finds its rules: `index.rs`.
+//! The first dot separates the database from the collection. Only a collection name may contain dots.
+//! `*` matches any run of characters within its part, so `shop.*` also matches `shop.a.b`.
+//! `index.rs` looks up the rules of a namespace.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,9 +10,9 @@ use std::fmt;
 use super::glob::Glob;
 
 /// Databases that belong to the server. A glob for the database never matches them: a rule for
-/// `*.*` is about the data, and a write refused in `config` stops sessions or sharding.
+/// `*.*` is meant for application data, and a rejected write to `config` would break sessions or sharding.
 const SERVER_DATABASES: [&str; 3] = ["admin", "config", "local"];
-/// Collections that belong to the server, in every database.
+/// The prefix of collections that belong to the server, in every database.
 const SERVER_COLLECTIONS: &str = "system.";
 /// The longest name of a database, in bytes.
 /// <https://www.mongodb.com/docs/manual/reference/limits/#naming-restrictions>
@@ -20,18 +20,18 @@ const MAX_DATABASE_BYTES: usize = 63;
 /// The longest `database.collection`, in bytes (same page, unsharded).
 const MAX_NAMESPACE_BYTES: usize = 255;
 
-/// A namespace, or a pattern for many.
+/// A namespace, or a pattern that matches several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamespacePattern {
     database: Glob,
     collection: Glob,
 }
 
-/// Why a text is no namespace a rule can be for.
+/// Why a text is not a valid namespace of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// `orders`
-    #[error("`{0}` names no database")]
+    #[error("the namespace `{0}` has no database")]
     NoDot(String),
     /// `.orders`
     #[error("the database before the first dot is empty")]
@@ -40,13 +40,13 @@ pub enum NamespaceError {
     #[error("the collection after the first dot is empty")]
     EmptyCollection,
     /// `my shop.orders`
-    #[error("the name of a database cannot have {0:?} in it")]
+    #[error("a database name cannot contain {0:?}")]
     CharacterInDatabase(char),
     /// `shop.$cmd`
-    #[error("the name of a collection cannot have {0:?} in it")]
+    #[error("a collection name cannot contain {0:?}")]
     CharacterInCollection(char),
     /// More bytes than MongoDB allows.
-    #[error("{what} has at most {limit} bytes, this one has {bytes}")]
+    #[error("{what} has at most {limit} bytes; this one has {bytes}")]
     TooLong {
         /// Which name.
         what: &'static str,
@@ -56,7 +56,7 @@ pub enum NamespaceError {
         bytes: usize,
     },
     /// `shop.system.views`, `config.*`
-    #[error("`{0}` belongs to the server; no rule can guard it")]
+    #[error("`{0}` belongs to the server; rules cannot apply to it")]
     Server(String),
 }
 
@@ -71,7 +71,7 @@ impl NamespaceError {
                  or \"{text}.*\" for every collection of this database"
             )),
             Self::EmptyDatabase | Self::EmptyCollection => {
-                Some("`*` stands for every name: \"shop.*\", \"*.orders\"".to_owned())
+                Some("`*` matches every name: \"shop.*\", \"*.orders\"".to_owned())
             }
             _ => None,
         }
@@ -82,7 +82,7 @@ impl NamespacePattern {
     /// Reads `database.collection`, with `*` allowed in both.
     ///
     /// # Errors
-    /// Names that MongoDB cannot have, and those of the server's own collections.
+    /// Names that are not valid in MongoDB, and names of the server's own collections.
     pub fn parse(text: &str) -> Result<Self, NamespaceError> {
         let Some((database, collection)) = text.split_once('.') else {
             return Err(NamespaceError::NoDot(text.to_owned()));
@@ -90,7 +90,7 @@ impl NamespacePattern {
         check_database(database)?;
         check_collection(collection)?;
         check_length("a namespace", MAX_NAMESPACE_BYTES, text)?;
-        // `admin` may hold an application's data, if somebody says so by name.
+        // A rule may apply to `admin` by its exact name: it can hold an application's data.
         if ["config", "local"].contains(&database) || collection.starts_with(SERVER_COLLECTIONS) {
             return Err(NamespaceError::Server(text.to_owned()));
         }
@@ -109,20 +109,20 @@ impl NamespacePattern {
         &self.collection
     }
 
-    /// Database and collection, if there is no star in them.
+    /// Database and collection, if neither contains `*`.
     #[must_use]
     pub fn exact(&self) -> Option<(&str, &str)> {
         let exact = self.database.is_literal() && self.collection.is_literal();
         exact.then(|| (self.database.as_str(), self.collection.as_str()))
     }
 
-    /// Whether it is for this namespace.
+    /// Whether it matches this namespace.
     #[must_use]
     pub fn matches(&self, database: &[u8], collection: &[u8]) -> bool {
         !is_server_collection(collection) && self.matches_database(database) && self.collection.matches(collection)
     }
 
-    /// Whether it is for namespaces of this database.
+    /// Whether it can match namespaces of this database.
     #[must_use]
     pub fn matches_database(&self, database: &[u8]) -> bool {
         (self.database.is_literal() || !is_server_database(database)) && self.database.matches(database)
@@ -140,9 +140,9 @@ impl NamespacePattern {
         self.database.contains(&other.database) && self.collection.contains(&other.collection)
     }
 
-    /// Compares how specific two patterns are, for namespaces that match both: an exact name over
-    /// a glob, then the longer literal prefix (of `database.collection`), then the one whose
-    /// namespaces the other has all (`*.orders` over `*.*`). `None`: neither is more specific.
+    /// Compares how specific two patterns are, for namespaces that both match. An exact name is more
+    /// specific than a glob; then the longer literal prefix (of `database.collection`) decides; then a
+    /// subset is more specific (`*.orders` than `*.*`). `None`: neither is more specific.
     #[must_use]
     pub fn compare_specificity(&self, other: &Self) -> Option<Ordering> {
         let by_prefix = self.rank().prefix().cmp(&other.rank().prefix());
@@ -165,7 +165,7 @@ impl NamespacePattern {
         };
         let stars = self.database.stars() + self.collection.stars();
         let bytes = self.database.as_str().len() + self.collection.as_str().len();
-        // All are at most MAX_NAMESPACE_BYTES, so none spills into the next.
+        // Each is at most MAX_NAMESPACE_BYTES, so each fits its 16 bits.
         let [prefix, literals, stars] = [prefix, bytes - stars, stars].map(|n| n as u64);
         let exact = u64::from(stars == 0);
         Rank(exact << 48 | prefix << 32 | literals << 16 | (0xFFFF - stars))
@@ -180,18 +180,18 @@ impl fmt::Display for NamespacePattern {
 
 /// An order of patterns in which a more specific one is always larger than a less specific one
 /// (see [`NamespacePattern::compare_specificity`]): exact, prefix, then literal bytes, then fewer
-/// stars. A pattern inside another has all its literals, and if no more than those, fewer stars.
+/// stars. A pattern that is a subset of another has all its literals; if it has no further ones, it has fewer stars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank(u64);
 
 impl Rank {
-    /// The part that alone decides.
+    /// The part that decides on its own when it differs.
     pub(super) fn prefix(self) -> u64 {
         self.0 >> 32
     }
 }
 
-/// Whether a glob for the database leaves it alone.
+/// Whether globs for the database never match it.
 pub(super) fn is_server_database(database: &[u8]) -> bool {
     SERVER_DATABASES.iter().any(|name| name.as_bytes() == database)
 }
@@ -199,13 +199,13 @@ pub(super) fn is_server_database(database: &[u8]) -> bool {
 /// Where the server keeps the documents of a time-series collection.
 const BUCKETS: &str = "system.buckets.";
 
-/// The time-series collection whose buckets these are.
+/// The time-series collection whose buckets `collection` stores; `None` for any other collection.
 #[must_use]
 pub fn bucketed_collection(collection: &[u8]) -> Option<&[u8]> {
     collection.strip_prefix(BUCKETS.as_bytes())
 }
 
-/// Whether every rule leaves it alone.
+/// Whether no rule applies to it.
 pub(super) fn is_server_collection(collection: &[u8]) -> bool {
     collection.starts_with(SERVER_COLLECTIONS.as_bytes())
 }
@@ -252,17 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_mongodb_cannot_have() {
+    fn names_that_mongodb_does_not_allow_are_errors() {
         for (text, expected) in [
-            ("orders", "`orders` names no database"),
-            ("", "`` names no database"),
+            ("orders", "the namespace `orders` has no database"),
+            ("", "the namespace `` has no database"),
             (".orders", "the database before the first dot is empty"),
             ("shop.", "the collection after the first dot is empty"),
-            ("my shop.a", "the name of a database cannot have ' ' in it"),
-            ("sh$op.a", "the name of a database cannot have '$' in it"),
-            ("shop.$cmd", "the name of a collection cannot have '$' in it"),
-            ("shop.system.views", "`shop.system.views` belongs to the server; no rule can guard it"),
-            ("config.*", "`config.*` belongs to the server; no rule can guard it"),
+            ("my shop.a", "a database name cannot contain ' '"),
+            ("sh$op.a", "a database name cannot contain '$'"),
+            ("shop.$cmd", "a collection name cannot contain '$'"),
+            ("shop.system.views", "`shop.system.views` belongs to the server; rules cannot apply to it"),
+            ("config.*", "`config.*` belongs to the server; rules cannot apply to it"),
         ] {
             let error = NamespacePattern::parse(text).unwrap_err();
             assert_eq!(error.to_string(), expected, "{text}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_within_its_parts() {
+    fn a_star_matches_within_its_part_of_the_namespace() {
         for (text, database, collection, expected) in [
             ("shop.orders", "shop", "orders", true),
             ("shop.orders", "shop", "orders.2024", false),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_specific_one_speaks() {
+    fn patterns_are_ordered_by_specificity() {
         let order = ["shop.orders", "shop.order*", "shop.*", "sh*.orders", "sh*.*", "*.orders", "*.order*", "*.*"];
         for (at, one) in order.iter().enumerate() {
             for (other_at, other) in order.iter().enumerate() {

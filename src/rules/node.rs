@@ -1,26 +1,26 @@
 //! A rule file as a tree of values, each with its place.
 //!
-//! Types only. `yaml.rs` makes the tree, `reader.rs` reads settings out of it; nothing here knows
+//! Types only. `yaml.rs` builds the tree, `reader.rs` reads settings from it. Nothing here knows
 //! YAML or rules.
 
 use super::source::Span;
 
-/// Longer texts, in bytes, are not repeated in messages; the source line shows them anyway.
+/// The longest text in bytes that messages repeat; the source line shows longer ones anyway.
 const LONGEST_SHOWN: usize = 60;
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The bytes of the value; for a block mapping from its first key to the end of its last value.
+    /// The bytes of the value. A block mapping spans from its first key to the end of its last value.
     pub span: Span,
-    /// What is there.
+    /// The value.
     pub value: Value,
 }
 
-/// What a rule file can hold. Booleans are only `true` and `false`.
+/// A value of a rule file. Only `true` and `false` are booleans.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `null`, `~`, or nothing at all.
+    /// `null`, `~`, or an absent value.
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -28,11 +28,11 @@ pub enum Value {
     Integer(i64),
     /// A number with a fraction or an exponent, or one too large for [`Value::Integer`]; finite.
     Float(f64),
-    /// Everything else that is one word or line.
+    /// Any other scalar.
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A mapping in the order of the file; no key comes twice.
+    /// A mapping in the order of the file, without duplicate keys.
     Map(Vec<(Key, Node)>),
 }
 
@@ -41,12 +41,12 @@ pub enum Value {
 pub struct Key {
     /// Where the key is.
     pub span: Span,
-    /// The key; numbers and the like as they are spelled.
+    /// The key; numbers and booleans as they are spelled.
     pub text: String,
 }
 
 impl Value {
-    /// What it is, for messages: "the text `merge`", "a list".
+    /// A description for messages: "the text `merge`", "a list".
     #[must_use]
     pub fn describe(&self) -> String {
         match self {

@@ -1,7 +1,7 @@
-//! Reading settings out of a tree, strictly, with all mistakes collected.
+//! Reads settings from a tree strictly and collects all mistakes.
 //!
-//! A [`MapReader`] takes one mapping. Ask it for every key it may hold, call
-//! [`MapReader::finish`], and only then decide with `?`, so that one load reports every mistake:
+//! A [`MapReader`] reads one mapping. Read every allowed key, call [`MapReader::finish`],
+//! and only then use `?`, so that one load reports every mistake:
 //!
 //! ```ignore
 //! let mut settings = context.map(node)?;
@@ -11,8 +11,8 @@
 //! Some(Bounds { field: field?.value, policy: policy.map_or(Policy::AddCondition, |word| word.value) })
 //! ```
 //!
-//! A value of the wrong type is reported where it is and read as `None`, like an absent one; that
-//! the defaults then apply does no harm, since a report with an error keeps everything from loading.
+//! A value of the wrong type is reported at its place and read as `None`, like an absent one. The caller may
+//! then use the default: a report with an error prevents loading anyway.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use super::renamed;
 use super::source::Span;
 use crate::suggest;
 
-/// One mapping being read. See the module's documentation for how to use it.
+/// Reads one mapping; the module's documentation shows how.
 #[derive(Debug)]
-#[must_use = "call `finish`, or unknown keys go unnoticed"]
+#[must_use = "call `finish` to report unknown keys"]
 pub struct MapReader<'n, 'c, 'a> {
     entries: &'n [(Key, Node)],
-    /// Where to report what is missing: the first key, or the empty mapping.
+    /// Where to report missing keys: the first key, or the empty mapping.
     place: Span,
-    /// The keys asked for: all that the mapping may hold.
+    /// The keys read so far: all that the mapping may have.
     asked: Vec<&'static str>,
     context: &'c mut ReadContext<'a>,
 }
@@ -42,24 +42,24 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         Self { entries, place, asked: Vec::new(), context }
     }
 
-    /// Reports what is missing at `span` instead of at the first key: usually the mapping's own key.
+    /// Reports missing keys at `span`, usually the mapping's own key, instead of at the first key.
     pub fn at(mut self, span: Span) -> Self {
         self.place = span;
         self
     }
 
-    /// Where the mapping is: what [`Self::at`] said, or its first key.
+    /// Where missing keys are reported: the span given to [`Self::at`], or the first key.
     #[must_use]
     pub fn place(&self) -> Span {
         self.place
     }
 
-    /// For reading what is inside, and for reporting mistakes.
+    /// The context, for reading nested nodes and reporting mistakes.
     pub fn context(&mut self) -> &mut ReadContext<'a> {
         self.context
     }
 
-    /// The value of `key`, whatever it is.
+    /// The value of `key`, of any type.
     pub fn node(&mut self, key: &'static str) -> Option<&'n Node> {
         self.entry(key).map(|(_, node)| node)
     }
@@ -73,19 +73,19 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         Some((&entry.0, &entry.1))
     }
 
-    /// A mapping, to be read and finished in its turn. What it lacks is reported at `key`.
+    /// A reader of the mapping at `key`, which needs its own `finish`. Its missing keys are reported at `key`.
     pub fn map(&mut self, key: &'static str) -> Option<MapReader<'n, '_, 'a>> {
         let (key, node) = self.entry(key)?;
         self.context.named_map(node, &format!("`{}`", key.text), key.span)
     }
 
-    /// Text that is not empty.
+    /// A text that is not empty.
     pub fn text(&mut self, key: &'static str) -> Option<Located<String>> {
         let node = self.node(key)?;
         self.context.text(node, &format!("`{key}`"))
     }
 
-    /// One text or a list of them, none empty, none twice.
+    /// One text or a list of texts, without empty ones and duplicates.
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<Located<String>>> {
         let node = self.node(key)?;
         self.context.texts(node, &format!("`{key}`"))
@@ -137,7 +137,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         }
     }
 
-    /// A length of time: a whole number and one of `ms`, `s`, `m`, `h`, `d`, as in `5m`. More than none.
+    /// A duration above zero: a whole number and one of `ms`, `s`, `m`, `h`, `d`, as in `5m`.
     pub fn duration(&mut self, key: &'static str) -> Option<Located<Duration>> {
         let node = self.node(key)?;
         let span = node.span;
@@ -148,13 +148,13 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         if let Some(value) = parsed {
             return Some(Located { value, span });
         }
-        let mistake = wrong_type(node, &format!("`{key}` must be a length of time"));
+        let mistake = wrong_type(node, &format!("`{key}` must be a duration"));
         let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
         self.context.push(mistake.help(help));
         None
     }
 
-    /// One of some words, each with what it means.
+    /// One of `words`, as the value paired with it.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
         let Value::Text(written) = &node.value else {
@@ -165,7 +165,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         Some(written.map(|_| value))
     }
 
-    /// Like `read`, but the key must be there: `settings.required("lease", MapReader::duration)`.
+    /// Like `read`, for a required key: `settings.required("lease", MapReader::duration)`.
     pub fn required<T>(
         &mut self,
         key: &'static str,
@@ -179,40 +179,40 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         None
     }
 
-    /// [`Self::text`] that must be there.
+    /// [`Self::text`] of a required key.
     pub fn required_text(&mut self, key: &'static str) -> Option<Located<String>> {
         self.required(key, Self::text)
     }
 
-    /// [`Self::texts`] that must be there.
+    /// [`Self::texts`] of a required key.
     pub fn required_texts(&mut self, key: &'static str) -> Option<Vec<Located<String>>> {
         self.required(key, Self::texts)
     }
 
-    /// [`Self::integer`] that must be there.
+    /// [`Self::integer`] of a required key.
     pub fn required_integer(&mut self, key: &'static str) -> Option<Located<i64>> {
         self.required(key, Self::integer)
     }
 
-    /// [`Self::node`] that must be there.
+    /// [`Self::node`] of a required key.
     pub fn required_node(&mut self, key: &'static str) -> Option<&'n Node> {
         self.required(key, Self::node)
     }
 
-    /// [`Self::choice`] that must be there.
+    /// [`Self::choice`] of a required key.
     pub fn required_choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         self.required(key, |reader, key| reader.choice(key, words))
     }
 
-    /// Reports every key that was never asked for.
+    /// Reports every key that was not read as unknown.
     pub fn finish(self) {
         for key in unknown(self.entries, &self.asked) {
             self.context.push(unknown_key(key, &self.asked));
         }
     }
 
-    /// Instead of [`Self::finish`], for a caller that has more to say about the keys never asked
-    /// for: the context, those keys, and the ones asked for.
+    /// Like [`Self::finish`], for a caller that reports the unknown keys itself. Returns the context, the unknown
+    /// keys and the allowed ones.
     pub(super) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.asked).collect();
         (self.context, unknown, self.asked)
@@ -230,7 +230,7 @@ fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Itera
     keys.filter(|key| !asked.contains(&key.text.as_str()))
 }
 
-/// The mistake of a key that is not one of `allowed`.
+/// The diagnostic for a key that is not one of `allowed`.
 pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
     if let Some(new) = renamed::key(&key.text, allowed) {
         let message = format!("`{}` has a new name", key.text);
@@ -243,10 +243,10 @@ pub(super) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
     }
     let mut allowed = allowed.to_vec();
     allowed.sort_unstable();
-    mistake.help(format!("this mapping takes {}", suggest::all_of(allowed)))
+    mistake.help(format!("allowed keys: {}", suggest::all_of(allowed)))
 }
 
-/// A whole number and one of `ms`, `s`, `m`, `h`, `d`; more than none.
+/// Parses a whole number above zero and one of `ms`, `s`, `m`, `h`, `d`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let unit_start = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(unit_start);

@@ -1,6 +1,6 @@
-//! All rules, checked and ready to be asked: the front listener_context of the layer.
+//! All rules, checked and indexed: the entry point of this layer.
 //!
-//! A [`RuleSet`] is made whole or not at all, never changes, and is swapped as one on a reload.
+//! A [`RuleSet`] is immutable. Loading gives a complete set or an error; a reload replaces the whole set.
 //! It knows files only as text (`files.rs` reads them) and patterns only as [`Pattern`].
 
 use std::borrow::Cow;
@@ -21,14 +21,14 @@ use super::source::{Source, Sources};
 pub struct RuleSet<P> {
     rules: Vec<Rule<P>>,
     index: Index,
-    /// Of the rules that evaluate nothing.
+    /// The index of the rules that evaluate no statements.
     naming: Index,
     sources: Sources,
     warnings: Report,
     hash: RuleSetHash,
 }
 
-/// No rules: everything passes.
+/// The set without rules.
 impl<P> Default for RuleSet<P> {
     fn default() -> Self {
         Self {
@@ -51,7 +51,7 @@ impl<P: Pattern> RuleSet<P> {
         Self::check(Sources::new(sources), Vec::new())
     }
 
-    /// The same, with the mistakes already made in reading the files.
+    /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
         let envelope::Read { rules, names } = envelope::read(&sources, &mut found);
         conflict::check_names(&names, &mut found);
@@ -77,7 +77,7 @@ impl<P: Pattern> RuleSet<P> {
 }
 
 impl<P: Pattern + Clone> RuleSet<P> {
-    /// A set of this one rule, enforced whatever its mode: what its own tests are about.
+    /// A set with only this rule in mode `enforce`, for the rule's own tests.
     #[must_use]
     pub fn alone(&self, rule: &Rule<P>) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
@@ -93,8 +93,8 @@ impl<P: Pattern + Clone> RuleSet<P> {
 }
 
 impl<P> RuleSet<P> {
-    /// The rules for a namespace: by phase, then in the order of the files; of exclusive patterns
-    /// the most specific rule of each mode; disabled ones left out. `None`: no rule is for it.
+    /// The rules of a namespace, by phase, then in the order of the files; `None` if it has none. Of an exclusive
+    /// pattern only the most specific rule of each mode is included. Disabled rules are not.
     #[inline]
     #[must_use]
     pub fn rules_for(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
@@ -102,7 +102,7 @@ impl<P> RuleSet<P> {
         Some(NamespaceRules { rules: &self.rules, found })
     }
 
-    /// The rules that name a namespace without evaluation what is sent to it; chosen and sorted as by
+    /// The rules that name a namespace but evaluate no statements, chosen and sorted as in
     /// [`rules_for`](Self::rules_for).
     #[must_use]
     pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
@@ -110,21 +110,21 @@ impl<P> RuleSet<P> {
         Some(NamespaceRules { rules: &self.rules, found })
     }
 
-    /// Whether a rule may be for a collection of this name in some database: sometimes yes
-    /// without need, never no where there is one.
+    /// Whether a rule may apply to a collection of this name in some database. Can be true without such a rule,
+    /// but is never false with one.
     #[inline]
     #[must_use]
     pub fn may_concern_collection(&self, collection: impl AsRef<[u8]>) -> bool {
         self.index.may_concern_collection(collection.as_ref())
     }
 
-    /// Whether no rule evaluates anything: there are none, or all are disabled.
+    /// Whether no rule evaluates statements, for example because all are disabled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// All rules, disabled ones too, in the order of the files; a [`RuleId`] is its place here.
+    /// All rules, including disabled ones, in the order of the files. A [`RuleId`] is an index into this slice.
     #[must_use]
     pub fn rules(&self) -> &[Rule<P>] {
         &self.rules
@@ -133,7 +133,7 @@ impl<P> RuleSet<P> {
     /// One rule.
     ///
     /// # Panics
-    /// When `id` is of another, larger set.
+    /// If `id` is from another, larger set.
     #[must_use]
     pub fn rule(&self, id: RuleId) -> &Rule<P> {
         &self.rules[id.index()]
@@ -145,33 +145,33 @@ impl<P> RuleSet<P> {
         &self.sources
     }
 
-    /// Tells whether a rule is still written as it was: a number for its text, without comments, empty lines and
-    /// where it stands.
+    /// A hash of the rule's text without comments and empty lines. It stays the same when the rule only moves
+    /// within its file.
     #[must_use]
     pub fn rule_fingerprint(&self, rule: &Rule<P>) -> u64 {
-        let said = self
+        let lines = self
             .rule_lines(rule)
             .map(str::trim_end)
             .filter(|line| !matches!(line.trim_start().chars().next(), None | Some('#')));
         let mut hash = Fnv::new();
-        said.for_each(|line| {
+        lines.for_each(|line| {
             hash.add(line.as_bytes());
             hash.add(b"\n");
         });
         hash.0
     }
 
-    /// The rule as it is written. Comments behind it that are not indented as its keys are belong to the next one.
+    /// The rule's text as written. Trailing comments with less indentation than its keys belong to the next rule.
     #[must_use]
     pub fn rule_text(&self, rule: &Rule<P>) -> String {
         let keys = rule.location.column.saturating_sub(1) as usize;
         let is_next = |line: &&str| {
-            let said = line.trim_start();
-            said.is_empty() || (said.starts_with('#') && line.len() - said.len() < keys)
+            let text = line.trim_start();
+            text.is_empty() || (text.starts_with('#') && line.len() - text.len() < keys)
         };
         let lines: Vec<&str> = self.rule_lines(rule).collect();
-        let behind = lines.iter().rev().take_while(|line| is_next(line)).count();
-        lines[..lines.len() - behind].join("\n")
+        let trailing = lines.iter().rev().take_while(|line| is_next(line)).count();
+        lines[..lines.len() - trailing].join("\n")
     }
 
     fn rule_lines(&self, rule: &Rule<P>) -> impl Iterator<Item = &str> {
@@ -183,20 +183,20 @@ impl<P> RuleSet<P> {
         text.lines().skip(first).take(end.saturating_sub(first))
     }
 
-    /// What somebody should look at although the rules load; usually empty.
+    /// The warnings of the load; usually empty.
     #[must_use]
     pub fn warnings(&self) -> &Report {
         &self.warnings
     }
 
-    /// Names this set in logs: the same for the same texts, wherever the files are.
+    /// Identifies this set in logs: the same for the same texts, whatever the paths of the files.
     #[must_use]
     pub fn hash(&self) -> RuleSetHash {
         self.hash
     }
 }
 
-/// The rules of one namespace; never empty. Cheap: exact names borrow, globs sit on the stack.
+/// The rules of one namespace; never empty. Needs no allocation: exact names borrow, globs use the stack.
 #[derive(Debug)]
 pub struct NamespaceRules<'s, P> {
     rules: &'s [Rule<P>],
@@ -204,7 +204,7 @@ pub struct NamespaceRules<'s, P> {
 }
 
 impl<'s, P> NamespaceRules<'s, P> {
-    /// The rules in the order they evaluate.
+    /// The rules in evaluation order.
     pub fn iter(&self) -> impl Iterator<Item = &'s Rule<P>> + '_ {
         self.ids().iter().map(|id| &self.rules[id.index()])
     }
@@ -219,8 +219,8 @@ impl<'s, P> NamespaceRules<'s, P> {
     }
 }
 
-/// The content of a rule set as a number: 64-bit FNV-1a over the texts, so that it is the same in
-/// every build. It tells sets apart in logs; it does not prove anything.
+/// A 64-bit FNV-1a hash of a rule set's texts, the same in every build. It identifies sets in logs; it is not
+/// cryptographic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleSetHash(pub u64);
 
@@ -229,7 +229,7 @@ impl RuleSetHash {
         let mut hash = Fnv::new();
         for file in sources.files() {
             let text = sources.text(file);
-            // The length keeps two files apart from one with both texts.
+            // The length distinguishes two files from one file with both texts.
             hash.add(&(text.len() as u64).to_le_bytes());
             hash.add(text.as_bytes());
         }
@@ -259,14 +259,14 @@ impl fmt::Display for RuleSetHash {
 }
 
 fn indexed_rules<P: Pattern>(rules: &[Rule<P>]) -> Vec<IndexedRule> {
-    let speaker = |rule: &Rule<P>| IndexedRule {
+    let indexed = |rule: &Rule<P>| IndexedRule {
         phase: rule.pattern.phase(),
         exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
     };
-    rules.iter().map(speaker).collect()
+    rules.iter().map(indexed).collect()
 }
 
-/// A rule that is tried applies beside the one it may replace, so each mode has its own slot.
+/// A shadow rule applies beside an enforced one, so each mode has its own slot.
 fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     let name = rule.pattern.name();
     let position = P::NAMES.iter().position(|known| *known == name);
@@ -274,7 +274,7 @@ fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
     u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
 }
 
-/// Of the rules that evaluate, or of those that do not.
+/// The namespaces of the rules that evaluate statements, or of those that do not.
 fn namespaces<P: Pattern>(
     rules: &[Rule<P>],
     evaluates: bool,
@@ -320,7 +320,7 @@ mod tests {
     const EVERYTHING: &str = "everything: {number: 1, word: 'yes'}";
 
     #[test]
-    fn rules_come_by_phase_and_the_most_specific_speaks() {
+    fn rules_are_sorted_by_phase_and_only_the_most_specific_exclusive_one_applies() {
         let rule = |namespaces: &str, mode, settings| (namespaces.to_owned(), mode, settings);
         let rules = load(&[
             rule("'*.*'", "enforce", EVERYTHING),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_names_the_content() {
+    fn the_hash_identifies_the_content() {
         let one = load(&[("a.b".to_owned(), "enforce", ALONE)]).unwrap();
         let same = load(&[("a.b".to_owned(), "enforce", ALONE)]).unwrap();
         let other = load(&[("a.c".to_owned(), "enforce", ALONE)]).unwrap();
@@ -375,7 +375,7 @@ mod tests {
                 })
                 .collect();
             let loaded = load(&rules);
-            // Two exclusive rules of one mode, where none of them is more specific, must not load.
+            // Two exclusive rules of one mode must not load if neither is more specific.
             let parsed: Vec<_> = patterns
                 .iter()
                 .map(|(namespace, kind)| (crate::rules::NamespacePattern::parse(namespace).unwrap(), *kind))
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// The least time of many rounds, for a name no rule is for.
+    /// The least time of many rounds of lookups for a name without rules.
     fn probe(rules: &Rules) -> Duration {
         let round = || {
             let started = CpuTimer::start();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_namespaces_are_read_or_refused_soon() {
+    fn a_hundred_thousand_namespaces_are_loaded_or_reported_fast() {
         let one = |name: &dyn Fn(usize) -> String| {
             let namespaces: Vec<String> = (0..100_000).map(|at| format!("'{}'", name(at))).collect();
             let started = CpuTimer::start();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_rules_cost_a_stranger_what_ten_do() {
+    fn a_name_without_rules_costs_the_same_for_ten_thousand_rules_as_for_ten() {
         let many = |count: usize| {
             let rules: Vec<_> = (0..count)
                 .map(|at| match at % 4 {

@@ -1,8 +1,8 @@
 //! Rule files as text, and places in them.
 //!
-//! A [`Span`] is a place in one of the loaded files; it is small, `Copy`, and kept with every
-//! value read, so that any later check can point at it. Nothing here touches the file system
-//! (`files.rs` does) or knows YAML (`node.rs` does).
+//! A [`Span`] is a place in one of the loaded files. It is small and `Copy`. Every value keeps its span, so
+//! that any later check can point at it. Nothing here accesses the file system (`files.rs` does) or knows
+//! YAML (`yaml.rs` does).
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Span {
     }
 }
 
-/// A place as people write it: `rules/orders.yaml:4:11`. Line and column (in characters) count from 1.
+/// A place as editors print it: `rules/orders.yaml:4:11`. Line and column (in characters) count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The source's name.
@@ -68,7 +68,7 @@ struct IndexedSource {
     text: String,
     /// The byte at which each line starts; the first is 0.
     line_starts: Vec<u32>,
-    /// Tells what of it may be printed.
+    /// Decides which parts of it may be printed.
     kind: Kind,
 }
 
@@ -79,7 +79,7 @@ impl Sources {
         Self::of_kind(sources, Kind::Text)
     }
 
-    /// The same for files, of which not everything may be printed.
+    /// Like [`Self::new`], for files of `kind`, parts of which may not be printed.
     #[must_use]
     pub(super) fn of_kind(sources: Vec<Source>, kind: Kind) -> Self {
         Self(sources.into_iter().map(|source| IndexedSource::new(source, kind)).collect())
@@ -102,7 +102,7 @@ impl Sources {
         &self.0[file.0 as usize].text
     }
 
-    /// The text of a file as it may be printed: with `*` in the place of each byte of a secret.
+    /// The text of a file for printing: `*` replaces each byte that may be secret.
     pub(super) fn shown(&self, file: FileId) -> String {
         let source = &self.0[file.0 as usize];
         shown::shown(&source.text, source.kind)
@@ -114,7 +114,7 @@ impl Sources {
         self.text(span.file).get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
-    /// Where a span starts, for people.
+    /// Where a span starts: file, line and column.
     #[must_use]
     pub fn location(&self, span: Span) -> Location {
         let source = &self.0[span.file.0 as usize];
@@ -129,8 +129,8 @@ impl Sources {
         }
     }
 
-    /// The whole lines of `shown` ([`Self::shown`] of `file`) that hold all of `spans`, and where they start: byte and
-    /// line from 1.
+    /// The lines of `shown` ([`Self::shown`] of `file`) that contain the starts of all `spans`, with the byte and the
+    /// line (from 1) at which they start.
     pub(super) fn window<'t>(&self, file: FileId, shown: &'t str, spans: &[Span]) -> Window<'t> {
         let source = &self.0[file.0 as usize];
         let first = spans.iter().map(|s| source.line_of(s.start)).min();
@@ -141,7 +141,7 @@ impl Sources {
         Window { text, start, line: first + 1 }
     }
 
-    /// Where the line that holds the start of `span` ends, its line break left out.
+    /// The end of the line that contains the start of `span`, without its line break.
     pub(super) fn line_end(&self, span: Span) -> u32 {
         let source = &self.0[span.file.0 as usize];
         let end = source.line_end(source.line_of(span.start));
@@ -166,7 +166,7 @@ impl IndexedSource {
         Self { name: source.name.into(), text: source.text, line_starts, kind }
     }
 
-    /// The index of the line that holds the byte `at`.
+    /// The index of the line that contains the byte `at`.
     fn line_of(&self, at: u32) -> usize {
         self.line_starts.partition_point(|start| *start <= at).saturating_sub(1)
     }

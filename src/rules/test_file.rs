@@ -1,6 +1,6 @@
-//! Test files, `*.test.yaml`: tests of many rules together, apart from the rules themselves.
+//! Test files, `*.test.yaml`: tests that run against several rules together.
 //!
-//! Types and their reading; `files.rs` finds the files. What the tests are about, `docward test` runs.
+//! This file has the types and reads them; `files.rs` finds the files. `docward test` runs the tests.
 
 use super::context::{Located, ReadContext};
 use super::diagnostic::{Diagnostic, Report};
@@ -9,15 +9,15 @@ use super::rule::RuleTest;
 use super::source::{FileId, Source, Sources, Span};
 use super::{Code, rule_test, yaml};
 
-/// The version of the test language that is read here; the rule language's.
+/// The supported version of test files; the same as of the rule language.
 const VERSION: i64 = 1;
 
 /// One test file.
 #[derive(Clone, Debug)]
 pub struct TestFile {
-    /// Where it is among the sources.
+    /// Its index in the sources.
     pub file: FileId,
-    /// The rule files and folders it is about, as written; none: those of its own folder.
+    /// The rule files and folders it tests, as written. Empty: those of its own folder.
     pub rules: Vec<Located<String>>,
     /// At least one.
     pub tests: Vec<RuleTest>,
@@ -28,7 +28,7 @@ pub struct TestFile {
 pub struct TestFiles {
     /// In the order they were found.
     pub files: Vec<TestFile>,
-    /// What they were read from.
+    /// The texts they were read from.
     pub sources: Sources,
 }
 
@@ -41,7 +41,7 @@ impl TestFiles {
         Self::check(Sources::new(sources), Vec::new())
     }
 
-    /// The same, with the mistakes already made in reading the files.
+    /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
         let unread: Vec<FileId> = found.iter().map(|one| one.place.file()).collect();
         let mut files = Vec::new();
@@ -59,17 +59,17 @@ impl TestFiles {
 fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
     if tree.value == Value::Null {
         let start = Span::new(file, 0, 0);
-        let mistake = Diagnostic::error(Code::InvalidTest, start, "there is nothing in this file");
-        found.push(mistake.help("begin with `version: 1` and a list of `tests`, or remove the file"));
+        let mistake = Diagnostic::error(Code::InvalidTest, start, "this file has no content");
+        found.push(mistake.help("start with `version: 1` and a list of `tests`, or remove the file"));
         return None;
     }
     let mut context = ReadContext::new(found);
     let mut settings = context.map(tree)?;
     let version = settings.required_integer("version");
     if let Some(version) = version.filter(|version| version.value != VERSION) {
-        let message = format!("version {} of the rule language is unknown", version.value);
+        let message = format!("version {} of the rule language is not supported", version.value);
         let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
-        settings.context().push(mistake.help("this docward reads `version: 1`"));
+        settings.context().push(mistake.help("this docward supports `version: 1`"));
     }
     let rules = settings.texts("rules").unwrap_or_default();
     let database = settings.text("database").map(|database| database.value);
@@ -100,11 +100,11 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_shown_at_their_places() {
+    fn diagnostics_point_at_the_mistake() {
         for (text, place, message) in [
-            ("", "shop.test.yaml:1:1", "nothing in this file"),
+            ("", "shop.test.yaml:1:1", "this file has no content"),
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
-            ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is unknown"),
+            ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is not supported"),
             ("version: 1\ntest: []\ntests: []", "shop.test.yaml:2:1", "did you mean `tests`?"),
             (
                 "version: 1\ntests: [{given: db.c.drp(), expect: rejected}]",

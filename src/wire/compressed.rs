@@ -1,10 +1,10 @@
-//! OP_COMPRESSED: a message in an envelope that says how it was compressed (the driver specification
-//! "Wire Compression in Drivers").
+//! OP_COMPRESSED: a compressed message in an envelope that names the compressor (driver specification "Wire
+//! Compression in Drivers").
 //!
-//! Sizes are checked before memory is taken: a message claims no more than a message may have, decompressing
-//! stops at the claim, and whatever is not exactly what it claims is refused (in CVE-2025-14847 mongod sent
-//! back what lay in its memory behind a message shorter than its claim). What a whole message is needed for
-//! is here; [`peek`] looks at the beginning of one that is to stream through.
+//! Sizes are checked before memory is allocated. The claimed size must be a valid message size, decompression stops
+//! at that size, and any difference from it is an error. (In CVE-2025-14847 mongod returned uninitialised memory
+//! after a message that was shorter than its claimed size.) This module handles complete messages. [`peek`] reads the
+//! start of a message that is streamed.
 
 mod peek;
 
@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::WireError;
 use super::header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode, patch_length};
 
-/// Bytes of the envelope behind the header: the message's own opcode, its length without header, the compressor.
+/// Bytes of the envelope after the header: original opcode, uncompressed size, compressor id.
 const ENVELOPE_LENGTH: usize = 9;
 const DATA_AT: usize = HEADER_LENGTH + ENVELOPE_LENGTH;
 
-/// The compressors of every server since 4.2. The specification's `noop` (0) is for tests of drivers: no server
-/// agrees to it unless it is configured to, and docward does not know it.
+/// The compressors of every server since 4.2. docward does not support the specification's `noop` (0): it is for
+/// driver tests, and servers accept it only if they are configured to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compressor {
     Snappy,
@@ -47,7 +47,7 @@ impl Compressor {
         }
     }
 
-    /// Reads the name by which a hello offers it.
+    /// Returns the compressor that has this name in a hello.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "snappy" => Some(Self::Snappy),
@@ -66,11 +66,11 @@ impl Compressor {
     }
 }
 
-/// A compressor and how hard it tries.
+/// A compressor and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Method {
     pub compressor: Compressor,
-    /// 0 to 9 for zlib, what the library takes for zstd; `None` is the compressor's own default.
+    /// 0 to 9 for zlib; any level of the library for zstd. `None` is the compressor's default.
     pub level: Option<i32>,
 }
 
@@ -80,20 +80,19 @@ impl From<Compressor> for Method {
     }
 }
 
-/// What stands before the compressed data.
+/// The fields before the compressed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// The header that the message has when it is decompressed.
+    /// The header of the decompressed message.
     pub header: Header,
     pub compressor: Compressor,
 }
 
 impl Envelope {
-    /// Reads the envelope at the start of `head`; `None` while it is not here whole.
+    /// Parses the envelope at the start of `head`. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// Any [`WireError`]; the frame is then to be refused as a whole, and where it ends is known unless it is
-    /// a [`WireError::BadLength`].
+    /// Any [`WireError`]. The end of the frame is known unless the error is a [`WireError::BadLength`].
     pub fn parse(head: &[u8]) -> Result<Option<Self>, WireError> {
         let Some(outer) = Header::parse(head)? else { return Ok(None) };
         if outer.length < DATA_AT {
@@ -117,30 +116,30 @@ impl Envelope {
         }))
     }
 
-    /// The decompressed message as far as its header, with room for `content` bytes of zeros behind it.
+    /// Returns the header of the decompressed message, followed by `content` zero bytes.
     fn start(&self, content: usize) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER_LENGTH);
         Header::write(&mut header, self.header.request_id, self.header.response_to, self.header.op_code);
         if let (Some(prefix), Ok(length)) = (header.first_chunk_mut::<4>(), u32::try_from(self.header.length)) {
             *prefix = length.to_le_bytes();
         }
-        // Zeroed by the system, page by page as it is written to: a claim alone takes no memory.
+        // The kernel zeroes pages when they are first written, so a large claimed size alone uses no memory.
         let mut message = vec![0; HEADER_LENGTH + content];
         message.iter_mut().zip(header).for_each(|(to, from)| *to = from);
         message
     }
 }
 
-/// The opcode of what is in an envelope, whatever else is wrong with it.
+/// Returns the opcode of the compressed message, even if the envelope has other errors.
 pub fn inner_op_code(frame: &[u8]) -> Option<OpCode> {
     let code = frame.get(HEADER_LENGTH..).and_then(<[u8]>::first_chunk)?;
     Some(OpCode::from_wire(i32::from_le_bytes(*code)))
 }
 
-/// Takes a message out of its envelope. `frame` is here whole.
+/// Decompresses a complete frame.
 ///
 /// # Errors
-/// Any [`WireError`], among them data behind the end of what was compressed.
+/// Any [`WireError`], also if bytes follow the compressed data.
 pub fn decompress(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     const WHERE: &str = "the OP_COMPRESSED";
     Header::of_frame(frame)?;
@@ -161,7 +160,8 @@ pub fn decompress(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     if written == Some(content) { Ok(message) } else { Err(damaged) }
 }
 
-/// How much the whole of `data` is in `room`; `None` when it is damaged, longer, or has something behind it.
+/// Decompresses all of `data` into `room`. Returns the number of bytes written, or `None` if the data is damaged, too
+/// long for `room`, or followed by other bytes.
 fn inflate(data: &[u8], room: &mut [u8]) -> Option<usize> {
     let mut decoder = Decompress::new(true);
     let status = decoder.decompress(data, room, FlushDecompress::Finish).ok()?;
@@ -169,8 +169,8 @@ fn inflate(data: &[u8], room: &mut [u8]) -> Option<usize> {
     usize::try_from(decoder.total_out()).ok().filter(|_| whole)
 }
 
-/// Puts a message into an envelope; `None` when it would be longer there than a message may be, or is no
-/// message that can be: it then goes as it is.
+/// Compresses a message. Returns `None` if the result would exceed the maximum message length or `frame` is not a
+/// message that can be compressed. The caller then sends it uncompressed.
 pub fn compress(frame: &[u8], method: Method) -> Option<Vec<u8>> {
     let header = Header::of_frame(frame).ok().filter(|header| header.op_code != OpCode::Compressed)?;
     let content = frame.get(HEADER_LENGTH..)?;
@@ -194,7 +194,7 @@ pub fn compress(frame: &[u8], method: Method) -> Option<Vec<u8>> {
 fn deflate(content: &[u8], level: Option<i32>) -> Option<Vec<u8>> {
     let level = level.and_then(|level| u32::try_from(level).ok()).map_or(Compression::default(), Compression::new);
     let mut encoder = Compress::new(level, true);
-    // At the lowest levels what does not get smaller grows, by one bit for each byte.
+    // At the lowest levels incompressible data grows by one bit for each byte.
     let mut data = Vec::with_capacity(content.len() + content.len() / 8 + 64);
     let status = encoder.compress_vec(content, &mut data, FlushCompress::Finish).ok()?;
     (status == Status::StreamEnd).then_some(data)

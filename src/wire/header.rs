@@ -1,25 +1,25 @@
-//! The 16-byte header that starts every message, and the limits a length field must keep.
+//! The 16-byte message header and the bounds of its length field.
 //!
-//! Lengths are checked here before anybody takes memory for them (a length of 0 makes naive framers
-//! spin, a length of 2 GiB makes them allocate it).
+//! The length is checked before any memory is allocated for it: a length of 0 would make a parser loop, and a length
+//! of 2 GiB would make it allocate that much.
 
 use super::WireError;
 
 /// Bytes of a message header: four little-endian `int32`.
 pub const HEADER_LENGTH: usize = 16;
 
-/// The largest message, header included: `maxMessageSizeBytes` of every server since 3.6. mongod closes
-/// the connection on a larger one.
+/// The maximum message length in bytes, including the header: `maxMessageSizeBytes` of every server since 3.6. mongod
+/// closes the connection when it receives a longer one.
 pub const MAX_MESSAGE_LENGTH: usize = 48_000_000;
 
-/// The largest stored document: `maxBsonObjectSize` of every server since 1.8.
+/// The maximum length of a stored document in bytes: `maxBsonObjectSize` of every server since 1.8.
 pub const MAX_DOCUMENT_LENGTH: usize = 16 * 1024 * 1024;
 
-/// The largest document inside a message, be it a command's body or an element of a sequence: mongod's
-/// `BSONObjMaxInternalSize`, which leaves a command 16 KiB around a stored document.
+/// The maximum length in bytes of a document in a message (a command body or an element of a sequence). It is
+/// mongod's `BSONObjMaxInternalSize`, which allows 16 KiB for the command around a stored document.
 pub const MAX_COMMAND_DOCUMENT_LENGTH: usize = MAX_DOCUMENT_LENGTH + 16 * 1024;
 
-/// Operation codes of the wire protocol (the manual's "MongoDB Wire Protocol", Opcodes).
+/// The operation codes of the wire protocol (MongoDB manual, "MongoDB Wire Protocol", Opcodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpCode {
     Compressed,
@@ -66,10 +66,10 @@ impl OpCode {
     }
 }
 
-/// A message header whose length is possible.
+/// A message header with a valid length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the whole message, this header included: `16 ..= MAX_MESSAGE_LENGTH`.
+    /// Length of the whole message in bytes, including this header: `16 ..= MAX_MESSAGE_LENGTH`.
     pub length: usize,
     pub request_id: i32,
     pub response_to: i32,
@@ -77,10 +77,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the start of `bytes`; `None` while there are fewer than 16 of them.
+    /// Parses the header at the start of `bytes`. Returns `None` if there are fewer than 16 bytes.
     ///
     /// # Errors
-    /// [`WireError::BadLength`]: the stream cannot be followed any further.
+    /// [`WireError::BadLength`]: the end of the message is unknown, so the rest of the stream cannot be parsed.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let Some((header, _)) = bytes.split_first_chunk::<HEADER_LENGTH>() else {
             return Ok(None);
@@ -99,10 +99,10 @@ impl Header {
         }))
     }
 
-    /// Reads the header of a frame that is here whole, and checks that it is.
+    /// Parses the header of a complete frame and checks that the frame has the length it gives.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] or [`WireError::FrameLengthMismatch`] when `frame` is not exactly one message.
+    /// [`WireError::Truncated`] or [`WireError::FrameLengthMismatch`] if `frame` is not exactly one message.
     pub fn of_frame(frame: &[u8]) -> Result<Self, WireError> {
         let header = Self::parse(frame)?.ok_or(WireError::Truncated("the header"))?;
         if header.length != frame.len() {
@@ -111,7 +111,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Appends the header with a length of zero; [`patch_length`] completes it.
+    /// Appends a header with a length of 0. [`patch_length`] writes the length afterwards.
     pub fn write(out: &mut Vec<u8>, request_id: i32, response_to: i32, op_code: OpCode) {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&request_id.to_le_bytes());
@@ -120,7 +120,7 @@ impl Header {
     }
 }
 
-/// Writes the message's real length over the placeholder at its start.
+/// Writes the length of `message` into its header.
 pub(crate) fn patch_length(message: &mut [u8]) {
     let length = message.len() as u32;
     if let Some(prefix) = message.first_chunk_mut::<4>() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_out_of_bounds_are_refused_before_memory_is_taken() {
+    fn lengths_out_of_bounds_are_errors() {
         for length in [i32::MIN, -1, 0, 1, 15, 48_000_001, i32::MAX] {
             assert_eq!(Header::parse(&header(length)), Err(WireError::BadLength(length)));
         }
@@ -150,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_header_is_not_an_error_yet() {
+    fn an_incomplete_header_is_not_an_error() {
         assert_eq!(Header::parse(&header(0)[..15]), Ok(None));
     }
 
     #[test]
-    fn op_codes_survive_the_round_trip() {
+    fn op_codes_round_trip() {
         for code in [1, 2001, 2002, 2004, 2005, 2006, 2007, 2012, 2013, 2010, -5] {
             assert_eq!(OpCode::from_wire(code).to_wire(), code);
         }

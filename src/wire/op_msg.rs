@@ -1,8 +1,8 @@
-//! OP_MSG: flags, one kind-0 body, any number of kind-1 document sequences in any order, and an optional
-//! CRC-32C (the driver specification "OP_MSG").
+//! OP_MSG: flags, one kind-0 body, any number of kind-1 document sequences in any order, and an optional CRC-32C
+//! (driver specification "OP_MSG").
 //!
-//! Parsing checks every length and borrows; it does not look into documents.
-//! [`Writer`] builds messages: requests rewritten for the server and replies for the client.
+//! The parser checks every length and borrows from the frame. It does not read the fields of documents. [`Writer`]
+//! builds messages: rewritten requests for the server and replies for the client.
 
 use nom::Parser;
 use nom::bytes::complete::take_until;
@@ -11,23 +11,23 @@ use smallvec::SmallVec;
 use super::WireError;
 use super::header::{HEADER_LENGTH, Header, OpCode, patch_length};
 
-/// Flag bit 0: the message ends with a CRC-32C over everything before it.
+/// Flag bit 0: the message ends with a CRC-32C over all bytes before it.
 pub const CHECKSUM_PRESENT: u32 = 1;
-/// Flag bit 1: no reply is expected (on a request), another reply follows (on a reply).
+/// Flag bit 1. On a request: the client expects no reply. On a reply: another reply follows.
 pub const MORE_TO_COME: u32 = 1 << 1;
-/// Flag bit 16: the client takes several replies to this request.
+/// Flag bit 16: the client accepts several replies to this request.
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
-/// Bits 0–15 are required: a receiver that does not know one of them must refuse the message.
+/// A receiver must reject a message that has an unknown bit set among bits 0 to 15.
 const REQUIRED_FLAGS: u32 = 0xffff;
 const CHECKSUM_LENGTH: usize = 4;
 const MIN_DOCUMENT_LENGTH: u32 = 5;
 
-/// One parsed OP_MSG; all slices point into the frame.
+/// A parsed OP_MSG. All slices point into the frame.
 #[derive(Debug, Clone)]
 pub struct Message<'a> {
     pub header: Header,
     pub flags: u32,
-    /// The kind-0 section's document, length prefix and terminator included.
+    /// The document of the kind-0 section, including length prefix and terminator.
     pub body: &'a [u8],
     pub sequences: SmallVec<[Sequence<'a>; 2]>,
 }
@@ -36,16 +36,16 @@ pub struct Message<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Sequence<'a> {
     pub identifier: &'a str,
-    /// Documents back to back; every length prefix has been checked.
+    /// The documents, concatenated. Every length prefix has been checked.
     documents: &'a [u8],
     count: usize,
 }
 
 impl<'a> Message<'a> {
-    /// Parses a frame that is here whole, and verifies its checksum if it has one.
+    /// Parses a complete frame and verifies its checksum if it has one.
     ///
     /// # Errors
-    /// Any [`WireError`]; the frame is then refused as a whole.
+    /// Any [`WireError`] if the frame is malformed.
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         let header = Header::of_frame(frame)?;
         let content = frame.get(HEADER_LENGTH..).unwrap_or_default();
@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    /// The documents, each with its length prefix and terminator.
+    /// Returns the documents, each with its length prefix and terminator.
     pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
@@ -80,12 +80,12 @@ impl<'a> Sequence<'a> {
         })
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// All documents back to back.
+    /// Returns all documents, concatenated.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.documents
     }
@@ -121,7 +121,7 @@ fn parse_sections(mut rest: &[u8]) -> Result<(&[u8], SmallVec<[Sequence<'_>; 2]>
     }
 }
 
-/// A kind-1 section behind its kind byte: its size, an identifier as C string, documents to the end.
+/// Parses a kind-1 section after its kind byte: its size, an identifier as a C string, and documents up to its end.
 fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
     const WHERE: &str = "a document sequence";
     let (after_size, size) = u32_le(input, WHERE)?;
@@ -137,7 +137,7 @@ fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
     Ok((rest, Sequence { identifier, documents, count }))
 }
 
-/// One document by its length prefix.
+/// Splits the first document from `input` by its length prefix. Returns the rest and the document.
 pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
     let (_, length) = u32_le(input, place)?;
     if length < MIN_DOCUMENT_LENGTH || length > i32::MAX as u32 {
@@ -150,9 +150,9 @@ pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a 
     }
 }
 
-/// A NUL-terminated string without its terminator, and what follows it.
+/// Returns a NUL-terminated string without its terminator, and the bytes after it.
 pub(super) fn c_string<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    // Where it fails does not matter, so the error is empty.
+    // The position of the error is not needed, so the error type is empty.
     let result: nom::IResult<&[u8], &[u8], ()> = take_until(&b"\0"[..]).parse(input);
     let (rest, string) = result.map_err(|_| WireError::Truncated(place))?;
     Ok((string, rest.get(1..).unwrap_or_default()))
@@ -187,15 +187,14 @@ fn without_checksum<'a>(frame: &[u8], sections: &'a [u8]) -> Result<&'a [u8], Wi
     Ok(sections.get(..kept).unwrap_or_default())
 }
 
-/// Builds one OP_MSG front to back. Messages leave without a checksum: flag bit 0 is cleared, which both
-/// drivers and mongod accept.
+/// Builds an OP_MSG from front to back. It writes no checksum and clears flag bit 0, which drivers and mongod accept.
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
 }
 
 impl Writer {
-    /// Starts a message; `capacity` is a guess at its final length.
+    /// Starts a message. `capacity` is an estimate of its final length in bytes.
     pub fn new(request_id: i32, response_to: i32, flags: u32, capacity: usize) -> Self {
         let mut out = Vec::with_capacity(capacity.max(64));
         Header::write(&mut out, request_id, response_to, OpCode::Msg);
@@ -203,13 +202,13 @@ impl Writer {
         Self { out }
     }
 
-    /// Writes the kind-0 section; `write` appends exactly one document.
+    /// Writes the kind-0 section. `write` must append exactly one document.
     pub fn body(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.out.push(0);
         write(&mut self.out);
     }
 
-    /// Writes a kind-1 section; `write` appends documents back to back. `identifier` has no NUL.
+    /// Writes a kind-1 section. `write` must append whole documents. `identifier` must not contain NUL.
     pub fn sequence(&mut self, identifier: &str, write: impl FnOnce(&mut Vec<u8>)) {
         self.out.push(1);
         let start = self.out.len();
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_come_in_any_order() {
+    fn sections_are_accepted_in_any_order() {
         for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
             let parts = [body_section(), sequence_section("documents", 2), sequence_section("ops", 0)];
             let frame = message(0, &order.map(|i| parts[i].as_slice()));
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_or_cut_is_refused() {
+    fn ambiguous_and_truncated_messages_are_errors() {
         let body = body_section();
         let twice = sequence_section("documents", 1);
         let cases: Vec<(Vec<u8>, WireError)> = vec![
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_writes_what_the_parser_reads() {
+    fn the_parser_reads_what_the_writer_wrote() {
         let mut writer = Writer::new(3, 4, MORE_TO_COME | CHECKSUM_PRESENT, 0);
         writer.body(|out| out.extend_from_slice(&EMPTY));
         writer.sequence("updates", |out| (0..3).for_each(|_| out.extend_from_slice(&EMPTY)));

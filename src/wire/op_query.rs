@@ -1,29 +1,29 @@
-//! OP_QUERY and OP_REPLY: what is left of the legacy protocol is the first `isMaster` of a connection
-//! (the manual's "Legacy Opcodes"); servers since 5.1 answer nothing else by it.
+//! OP_QUERY and OP_REPLY. Servers since 5.1 accept OP_QUERY only for the first `isMaster` or `hello` of a connection
+//! (MongoDB manual, "Legacy Opcodes").
 
 use super::WireError;
 use super::header::{HEADER_LENGTH, Header, OpCode, patch_length};
 use super::op_msg::{c_string, document, u32_le};
 
-/// One parsed OP_QUERY.
+/// A parsed OP_QUERY.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
     pub header: Header,
     pub flags: u32,
-    /// `database.$cmd` for a command. Not checked to be UTF-8.
+    /// `database.$cmd` for a command. It may be invalid UTF-8.
     pub collection: &'a [u8],
     pub skip: u32,
     pub limit: u32,
     pub document: &'a [u8],
-    /// The optional returnFieldsSelector, as it came.
+    /// The optional returnFieldsSelector, unchanged.
     selector: &'a [u8],
 }
 
 impl<'a> Query<'a> {
-    /// Parses a frame that is here whole.
+    /// Parses a complete frame.
     ///
     /// # Errors
-    /// Any [`WireError`]; the frame is then refused as a whole.
+    /// Any [`WireError`] if the frame is malformed.
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         const WHERE: &str = "the OP_QUERY";
         let header = Header::of_frame(frame)?;
@@ -41,7 +41,7 @@ impl<'a> Query<'a> {
         Ok(Self { header, flags, collection, skip, limit, document: query, selector })
     }
 
-    /// The same query with another document.
+    /// Returns the same query with another document.
     pub fn with_document(&self, document: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.header.length + document.len());
         Header::write(&mut out, self.header.request_id, self.header.response_to, OpCode::Query);
@@ -57,13 +57,13 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Offset of the first document in an OP_REPLY: header, flags, cursor id, starting from, number returned.
+/// Offset of the first document in an OP_REPLY, after header, flags, cursor id, starting from and number returned.
 const REPLY_DOCUMENTS_AT: usize = HEADER_LENGTH + 4 + 8 + 4 + 4;
 
-/// The document of an OP_REPLY to a command, which has one.
+/// Returns the only document of an OP_REPLY to a command.
 ///
 /// # Errors
-/// Any [`WireError`].
+/// Any [`WireError`] if the frame is malformed or has more than one document.
 pub fn reply_document(frame: &[u8]) -> Result<&[u8], WireError> {
     Header::of_frame(frame)?;
     let documents = frame.get(REPLY_DOCUMENTS_AT..).ok_or(WireError::Truncated("the OP_REPLY"))?;
@@ -73,9 +73,9 @@ pub fn reply_document(frame: &[u8]) -> Result<&[u8], WireError> {
     }
 }
 
-/// An OP_REPLY with one document.
+/// Returns an OP_REPLY with one document.
 pub fn write_reply(request_id: i32, response_to: i32, document: &[u8]) -> Vec<u8> {
-    /// Bit 3, AwaitCapable: set by every server.
+    /// Flag bit 3, AwaitCapable. Every server sets it.
     const AWAIT_CAPABLE: u32 = 8;
     let mut out = Vec::with_capacity(REPLY_DOCUMENTS_AT + document.len());
     Header::write(&mut out, request_id, response_to, OpCode::Reply);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_survives_the_round_trip() {
+    fn queries_round_trip() {
         for extra in [&[][..], &EMPTY] {
             let frame = query(extra);
             let parsed = Query::parse(&frame).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_overlong_queries_are_refused() {
+    fn truncated_and_overlong_queries_are_errors() {
         let frame = query(&[]);
         for end in HEADER_LENGTH..frame.len() {
             let mut cut = frame[..end].to_vec();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_survives_the_round_trip() {
+    fn replies_round_trip() {
         let reply = write_reply(1, 2, &EMPTY);
         assert_eq!(reply_document(&reply), Ok(&EMPTY[..]));
         assert!(reply_document(&reply[..20]).is_err());

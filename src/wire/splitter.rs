@@ -1,56 +1,57 @@
-//! Finds the frames in a stream of bytes and says which of them may stream through and which must be here
-//! whole first. Both directions of a relay use it; it owns no socket and knows no command.
+//! Finds frames in a byte stream and decides for each whether it is streamed or buffered. Both directions of a relay
+//! use it. It has no socket and does not parse commands.
 //!
-//! Nothing is copied but a frame that is not here far enough to be told apart, and one that must be whole.
-//! Memory follows the bytes that came, never the length a header claims. Next: the relay in `proxy`.
+//! It copies only frames that must be buffered as a whole, and the start of a frame that cannot be classified yet. It
+//! allocates memory for bytes it has received, not for the length that a header gives. The relay in `proxy` calls it.
 
 use super::{HEADER_LENGTH, Header, WireError};
 
-/// What the first bytes of a frame ask for.
+/// The classification of a frame by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class<K> {
-    /// Cannot be told before more of the frame is here.
+    /// More bytes of the frame are needed.
     More,
-    /// It goes through as it comes.
+    /// The frame is forwarded as its bytes arrive.
     Stream,
-    /// It must be here whole.
+    /// The frame is buffered until it is complete.
     Whole(K),
 }
 
-/// What to do next.
+/// The next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part<K> {
-    /// What was taken from the input goes through.
+    /// The bytes taken from the input are to be forwarded.
     Stream,
-    /// These bytes were kept back and go through now, before what follows.
+    /// These buffered bytes are to be forwarded before the bytes after them.
     Release(Vec<u8>),
-    /// One frame, whole.
+    /// One complete frame.
     Whole(K, Vec<u8>),
-    /// The input is used up.
+    /// The input is empty.
     Starved,
 }
 
-/// Where a stream stands between its frames.
+/// The state of a stream.
 #[derive(Debug)]
 pub struct Splitter<K> {
     state: State<K>,
-    /// The beginning of a frame; keeps no memory while it is empty.
+    /// The buffered start of a frame. It has no allocation while it is empty.
     held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State<K> {
-    /// Between two frames; nothing is held.
+    /// Between two frames. Nothing is buffered.
     Between,
-    /// So many bytes of the current frame still stream through. Never 0; nothing is held.
+    /// This number of bytes of the current frame is still to be forwarded. It is at least 1. Nothing is buffered.
     Streaming(usize),
-    /// `held` is not enough to tell the frame apart. It is asked about again when it has so many bytes, or is whole.
-    Asking(usize),
-    /// `held` is collected for this.
+    /// The bytes in `held` do not classify the frame. It is classified again at this number of bytes or when it is
+    /// complete.
+    Undecided(usize),
+    /// `held` is filled until the frame is complete.
     Collecting(K),
 }
 
-/// Before the first frame.
+/// The state before the first frame.
 impl<K> Default for Splitter<K> {
     fn default() -> Self {
         Self { state: State::Between, held: Vec::new() }
@@ -58,33 +59,34 @@ impl<K> Default for Splitter<K> {
 }
 
 impl<K: Copy + PartialEq> Splitter<K> {
-    /// Whether the stream stands between two frames.
+    /// Returns whether the stream is between two frames.
     pub fn between_frames(&self) -> bool {
         self.state == State::Between
     }
 
-    /// Takes memory for the whole frame that is held back, so that it does not have to be moved as it grows. What is not
-    /// written to yet costs nothing but addresses.
+    /// Allocates memory for the whole buffered frame, so that the buffer is not moved as it grows. The kernel backs
+    /// only the pages that are written.
     pub fn reserve(&mut self) {
         if let Ok(Some(header)) = Header::parse(&self.held) {
             self.held.reserve_exact(header.length.saturating_sub(self.held.len()));
         }
     }
 
-    /// The beginning of a frame that is held back; empty when there is none.
+    /// Returns the buffered start of a frame, or an empty slice.
     pub fn held(&self) -> &[u8] {
         &self.held
     }
 
-    /// Takes the next part from the front of `input`. `classify` sees a frame's header and as many of its
-    /// bytes (header included) as are here; after `Stream` or `Whole` it is not asked about that frame again.
-    /// It does not answer `More` to a frame that is here whole.
+    /// Takes the next part from the front of `input`. `classify` receives the header and all available bytes of the
+    /// frame, including the header. After it returns `Stream` or `Whole` it is not called again for that frame. It
+    /// must not return `More` for a complete frame.
     ///
-    /// After `More` it is asked again when twice as many bytes are here, or the whole frame: so a frame that comes byte
-    /// by byte is looked at as often as its length has binary digits, and its bytes no more than twice on average.
+    /// After `More` it is called again when the number of bytes has doubled or the frame is complete. A frame that
+    /// arrives byte by byte is therefore classified only O(log n) times.
     ///
     /// # Errors
-    /// [`WireError::BadLength`] as `E`, and whatever `classify` refuses: the stream cannot be followed on.
+    /// [`WireError::BadLength`] converted to `E`, and any error of `classify`. The rest of the stream cannot be
+    /// parsed then.
     pub fn next<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
@@ -93,32 +95,32 @@ impl<K: Copy + PartialEq> Splitter<K> {
         match self.state {
             State::Streaming(_) if input.is_empty() => Ok(Part::Starved),
             State::Streaming(left) => Ok(self.stream(input, left)),
-            State::Between => self.begin(input, classify),
-            State::Asking(_) | State::Collecting(_) => self.go_on(input, classify),
+            State::Between => self.begin_frame(input, classify),
+            State::Undecided(_) | State::Collecting(_) => self.continue_frame(input, classify),
         }
     }
 
-    /// `left` bytes of the frame stream through; at least 1.
+    /// Forwards up to `left` bytes of the frame. `left` is at least 1.
     fn stream(&mut self, input: &mut &[u8], left: usize) -> Part<K> {
         let left = left - take(input, left).len();
         self.state = if left > 0 { State::Streaming(left) } else { State::Between };
         Part::Stream
     }
 
-    /// A frame begins at the front of the input.
-    fn begin<E: From<WireError>>(
+    /// Handles a frame that begins at the front of the input.
+    fn begin_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
         mut classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
     ) -> Result<Part<K>, E> {
         let Some(header) = Header::parse(input)? else {
-            return Ok(self.hold(input, HEADER_LENGTH, State::Asking(HEADER_LENGTH)));
+            return Ok(self.hold(input, HEADER_LENGTH, State::Undecided(HEADER_LENGTH)));
         };
         let mut frame = *input;
         let frame = take(&mut frame, header.length);
         match classify(&header, frame)? {
             Class::Stream => Ok(self.stream(input, header.length)),
-            Class::More => Ok(self.hold(input, header.length, State::Asking(frame.len().saturating_mul(2)))),
+            Class::More => Ok(self.hold(input, header.length, State::Undecided(frame.len().saturating_mul(2)))),
             Class::Whole(kind) if frame.len() == header.length => {
                 *input = input.get(header.length..).unwrap_or_default();
                 Ok(Part::Whole(kind, frame.to_vec()))
@@ -127,8 +129,8 @@ impl<K: Copy + PartialEq> Splitter<K> {
         }
     }
 
-    /// A frame began in an earlier input.
-    fn go_on<E: From<WireError>>(
+    /// Continues a frame that began in an earlier input.
+    fn continue_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
         mut classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
@@ -142,11 +144,11 @@ impl<K: Copy + PartialEq> Splitter<K> {
         };
         self.held.extend_from_slice(take(input, header.length - self.held.len()));
         let here = self.held.len();
-        if let State::Asking(enough) = self.state
+        if let State::Undecided(enough) = self.state
             && (here >= enough || here == header.length)
         {
             match classify(&header, &self.held)? {
-                Class::More => self.state = State::Asking(here.saturating_mul(2)),
+                Class::More => self.state = State::Undecided(here.saturating_mul(2)),
                 Class::Stream => {
                     let left = header.length - here;
                     self.state = if left > 0 { State::Streaming(left) } else { State::Between };
@@ -164,7 +166,7 @@ impl<K: Copy + PartialEq> Splitter<K> {
         }
     }
 
-    /// Keeps the front of the input; nothing of an empty one.
+    /// Buffers the front of the input. An empty input changes nothing.
     fn hold(&mut self, input: &mut &[u8], length: usize, state: State<K>) -> Part<K> {
         if !input.is_empty() {
             self.held.extend_from_slice(take(input, length));
@@ -195,7 +197,7 @@ mod tests {
         out
     }
 
-    /// Told apart by the first content byte: `s` streams, anything else is wanted whole.
+    /// Classifies by the first content byte: `s` streams, any other byte buffers.
     fn classify(_: &Header, bytes: &[u8]) -> Result<Class<char>, WireError> {
         Ok(match bytes.get(16) {
             None => Class::More,
@@ -204,7 +206,7 @@ mod tests {
         })
     }
 
-    /// What went through, and what came whole, in order.
+    /// Returns the streamed bytes and the buffered frames, in order.
     fn run(pieces: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut splitter = Splitter::default();
         let (mut through, mut whole) = (Vec::new(), Vec::new());
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_wherever_the_stream_is_cut() {
+    fn frames_are_found_at_any_split_of_the_stream() {
         let frames = [frame(1, b"s-one"), frame(2, b"whole"), frame(3, b"s"), frame(4, &[b's'; 40])];
         let stream = frames.concat();
         let expected = ([&frames[0][..], &frames[2], &frames[3]].concat(), vec![frames[1].clone()]);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_dribbles_in_is_looked_at_in_proportion_to_its_length() {
+    fn classification_work_is_linear_in_the_frame_length() {
         let frame = frame(1, &[b's'; 100_000]);
         let mut splitter = Splitter::default();
         let (mut looks, mut bytes) = (0, 0);
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_bytes_and_not_the_claimed_length() {
+    fn memory_depends_on_received_bytes_not_on_the_claimed_length() {
         let mut claimed = frame(1, b"whole");
         claimed[..4].copy_from_slice(&(MAX_MESSAGE_LENGTH as u32).to_le_bytes());
         let mut splitter = Splitter::default();
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_length_ends_the_stream() {
+    fn an_invalid_length_is_an_error() {
         for length in [0u32, 15, 48_000_001, u32::MAX] {
             let mut bad = frame(1, b"s");
             bad[..4].copy_from_slice(&length.to_le_bytes());

@@ -6,8 +6,8 @@ import { asApp, assertQuiet, live, openConsole, replaceOrder, row, shows } from 
 export default async function (browser, { admin, uri }) {
   const { page, complaints } = await openConsole(browser, admin);
   await live(page);
-  await shows(page.locator("#tail-empty"), "Nothing yet");
-  await shows(page.locator("#rules-empty"), "No rule has spoken yet");
+  await shows(page.locator("#tail-empty"), "No decisions yet");
+  await shows(page.locator("#rules-empty"), "No rule has matched yet");
   await shows(page.locator("#state"), "Ready");
   const plain = row(page, "whole");
   assert.equal(await plain.locator("path.rejected").count(), 0);

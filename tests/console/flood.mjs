@@ -39,6 +39,6 @@ export default async function (browser, { admin }) {
   assert.ok(await page.locator("#tail li").count() <= KEPT);
   const times = await page.locator("#tail .decision time").evaluateAll((all) => all.map((time) => time.dateTime));
   assert.equal(new Set(times).size, times.length);
-  await shows(page.locator("#tail .missed").first(), "5 decisions were left out here");
+  await shows(page.locator("#tail .missed").first(), "5 decisions were not shown here");
   assertQuiet(complaints);
 }

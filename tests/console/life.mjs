@@ -35,11 +35,11 @@ async function badReload(page, { rules }) {
   replace(rules, good.replace("policy: reject", "policy: rejekt"));
   const notice = page.locator("#notices .notice");
   // In full, and as `docward check` prints it.
-  for (const text of ["refused", "stay in force", "rules.yaml:", "did you mean `reject`?"]) await shows(notice, text);
+  for (const text of ["reload failed", "stay in force", "rules.yaml:", "did you mean `reject`?"]) await shows(notice, text);
   assert.match(await notice.locator("pre").textContent(), /\n *\|\n\d+ \|.*rejekt.*\n.*\^/);
   replace(rules, good);
   await notice.waitFor({ state: "detached" });
-  await shows(page.locator("#reloads"), "1 refused");
+  await shows(page.locator("#reloads"), "1 failed");
 }
 
 /** At once, as a careful editor does. */
@@ -76,7 +76,7 @@ async function startWay(admin) {
 async function lostConnection(page, way, { uri }) {
   way.break();
   await shows(page.locator("#state"), "No connection");
-  await shows(page.locator("#notices"), "what is shown is from");
+  await shows(page.locator("#notices"), "the values on this page are from");
   await replaceOrder(uri, "meanwhile", { a: 1 });
   assert.equal(await page.locator("#tail .decision").count(), 0);
   way.repair();

@@ -24,7 +24,7 @@ export default async function (browser, { admin }) {
   // The keyboard asks, too, and a right command leaves nothing of the mistake.
   await page.getByLabel("Command", { exact: false }).fill("db.other.find({})");
   await page.keyboard.press("Control+Enter");
-  await shows(answer, "It goes on as it is.");
+  await shows(answer, "docward forwards it unchanged.");
   assert.equal(await page.getByLabel("Command", { exact: false }).getAttribute("aria-invalid"), null);
   assertQuiet(complaints, /status of 422/);
 }

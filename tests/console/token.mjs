@@ -16,7 +16,7 @@ export default async function (browser, { admin, token }) {
   for (const wrong of ["0123456789abcde", "nö – ☃"]) {
     await field.fill(wrong);
     await page.getByRole("button", { name: "Open" }).click();
-    await shows(page.getByRole("alert"), "does not know this token");
+    await shows(page.getByRole("alert"), "This token is wrong");
     await nothing();
     await field.waitFor();
   }

@@ -1,4 +1,4 @@
-// The console: asks docward how it is every few seconds and shows it.
+// The console: polls docward every few seconds and shows its state.
 
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
@@ -10,7 +10,7 @@ import { followDecisions, offerRules, startTail } from "./tail.js";
 import { setClock, time, visible } from "./text.js";
 
 const INTERVAL = 3000;
-/** After a decision the counts are asked for sooner. */
+/** The delay of the next poll after a decision. */
 const SOON = 500;
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -30,7 +30,7 @@ function start() {
   refresh();
 }
 
-/** Unless it happens before anyway. A page that nobody sees asks nothing. */
+/** Does nothing if an earlier poll is scheduled. A hidden page does not poll. */
 function refreshIn(milliseconds) {
   const at = Date.now() + milliseconds;
   if (asking || (timer !== undefined && due <= at)) return;
@@ -75,17 +75,17 @@ function fail(error) {
     askForToken();
     return;
   }
-  // What is shown was true once.
+  // The page keeps the last known values.
   document.body.classList.add("stale");
   setState("bad", "No connection");
-  const what = error instanceof Refused ? visible(error.message) : "docward does not answer here";
+  const what = error instanceof Refused ? visible(error.message) : "docward does not reply";
   setNotices([{ key: `lost ${what}`, nodes: () => [lostWords(what)] }]);
   if (!(error instanceof Refused || error instanceof TypeError || error instanceof DOMException)) console.error(error);
 }
 
 function lostWords(what) {
-  const since = lastSeen ? ["; what is shown is from ", timeElement(lastSeen, time(lastSeen))] : [];
-  return element("p", {}, what, ...since, ". The console tries again every few seconds.");
+  const since = lastSeen ? ["; the values on this page are from ", timeElement(lastSeen, time(lastSeen))] : [];
+  return element("p", {}, what, ...since, ". The console retries every few seconds.");
 }
 
 function askForToken() {
@@ -95,7 +95,7 @@ function askForToken() {
   setNotices([]);
   setState("passing", "Locked");
   setText(byId("process"), "");
-  setText(byId("token-error"), wrong ? "docward does not know this token." : "");
+  setText(byId("token-error"), wrong ? "This token is wrong." : "");
   byId("token").hidden = false;
   byId("token-text").focus();
 }

@@ -5,12 +5,12 @@ import { number, utc } from "./text.js";
 
 const KINDS = { reject: "rejected", rewrite: "rewritten", shadow: "shadow", except: "excepted", forward: "forwarded" };
 
-/** @param {string} verdict "reject", "shadow-reject", as docward calls it */
+/** @param {string} verdict as in the API: "reject", "shadow-reject" */
 export function verdictElement(verdict) {
   return element("span", { class: `verdict ${kindOf(verdict)}` }, verdict);
 }
 
-/** How a verdict is drawn; one of few words, whatever comes. */
+/** The CSS class of a verdict. */
 export function kindOf(verdict) {
   return KINDS[verdict.split("-")[0]] ?? "warned";
 }
@@ -20,7 +20,7 @@ export function timeElement(at, text) {
   return element("time", { datetime: new Date(at).toISOString(), title: utc(at) }, text);
 }
 
-/** A zero is there, but does not draw the eye. */
+/** A zero is less visible. */
 export function numberCell(count, label) {
   return element("td", { class: count ? "number" : "number zero", "data-label": label }, number(count));
 }

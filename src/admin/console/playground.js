@@ -1,4 +1,4 @@
-// What rules would make of a command that somebody types.
+// Shows what the rules do to a command that the user types.
 
 import { byId, element, words } from "./dom.js";
 import { verdictElement } from "./pieces.js";
@@ -8,9 +8,9 @@ import { number, visible, visibleLines } from "./text.js";
 /** Characters shown before and after a mistake. */
 const AROUND = 80;
 const SENTENCES = {
-  forward: "It goes on as it is.",
-  rewrite: "A rule changes it, or carries it out.",
-  reject: "A rule rejects it, or part of it.",
+  forward: "docward forwards it unchanged.",
+  rewrite: "A rule changes it, or executes it in a transaction.",
+  reject: "A rule rejects it, or some of its statements.",
 };
 
 /** @type {AbortController | undefined} */
@@ -27,7 +27,7 @@ export function startPlayground() {
   });
 }
 
-/** The last question is the one that is answered. */
+/** A new question cancels the one before. */
 async function answer() {
   asking?.abort();
   const given = (asking = new AbortController());
@@ -46,7 +46,7 @@ async function shownAnswer(signal) {
     return explained(await explain(question(), signal));
   } catch (error) {
     if (error instanceof Refused && Array.isArray(error.answer)) return mistakes(error.answer, field);
-    const what = error instanceof Refused ? error.message : "docward does not answer; try again.";
+    const what = error instanceof Refused ? error.message : "docward does not reply; try again.";
     return [element("p", { class: "error" }, visible(what))];
   }
 }
@@ -68,8 +68,8 @@ function commandField() {
 function explained(answer) {
   return [
     element("p", { class: "line" }, verdictElement(answer.verdict), ` ${SENTENCES[answer.verdict] ?? ""}`),
-    ...part("What the client is told", answer.message && block(visibleLines(answer.message))),
-    ...part("Rules that speak", listed("ul", answer.rules.map(spoke))),
+    ...part("Error for the client", answer.message && block(visibleLines(answer.message))),
+    ...part("Matching rules", listed("ul", answer.rules.map(spoke))),
     ...part("Statements", listed("ol", answer.statements.map(statement))),
     ...part(answer.difference ? "What is sent instead" : "What is sent", sent(answer)),
     ...answer.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
@@ -98,7 +98,7 @@ function spoke({ name, pattern, verdict, reason, hint }) {
 
 function statement({ verdict, rules }) {
   const names = rules.map(({ name }) => visible(name)).join(", ");
-  return element("li", {}, verdictElement(verdict), names ? ` by ${names}` : " no rule speaks");
+  return element("li", {}, verdictElement(verdict), names ? ` by ${names}` : " no rule matches");
 }
 
 function sent({ difference, shell }) {

@@ -1,10 +1,10 @@
-// The last hour, minute by minute, as a small drawing that can also be read.
+// A plot of the last hour, minute by minute, with a text description.
 
 import { drawn } from "./dom.js";
 import { counted, number, time } from "./text.js";
 
 const MINUTE = 60_000;
-/** In the drawing's own units; the style sheet says how large it is shown. */
+/** In units of the SVG's viewBox. The style sheet sets the displayed size. */
 const BAR = 4;
 const GAP = 1;
 const HEIGHT = 40;
@@ -19,7 +19,7 @@ let drawings = 0;
  */
 
 /**
- * What a rule said, by the kinds that are drawn. A rule in shadow mode only would have.
+ * A rule's decisions by kind. Those of a rule in shadow mode are of the kind `shadow`.
  * @param {any} rule
  * @returns {Minute[]}
  */
@@ -52,12 +52,12 @@ export function totals(minutes) {
 /** "12 rejected, 3 rewritten" */
 export function inWords(minutes) {
   const said = totals(minutes).filter(({ count }) => count > 0).map(({ kind, count }) => `${number(count)} ${kind}`);
-  return said.join(", ") || "nothing";
+  return said.join(", ") || "none";
 }
 
 /**
  * @param {Minute[]} minutes
- * @param {{now: number, span: number, about: string}} frame the server's time, how many minutes, whose they are
+ * @param {{now: number, span: number, about: string}} frame the server's time, the number of minutes, the name of the rule
  */
 export function plot(minutes, { now, span, about }) {
   const id = `plot-${(drawings += 1)}`;
@@ -78,9 +78,9 @@ export function plot(minutes, { now, span, about }) {
 }
 
 function described(minutes, highest) {
-  if (!minutes.length) return "There is no bar: it said nothing.";
+  if (!minutes.length) return "No bar: no decisions.";
   const peak = minutes.find((minute) => total(minute) === highest) ?? minutes[0];
-  return `The highest bar stands for ${counted(highest, "statement", "statements")}, at ${time(peak.at)}; `
+  return `The highest bar is ${counted(highest, "statement", "statements")}, at ${time(peak.at)}; `
     + `the first bar is at ${time(minutes[0].at)}, the last at ${time(minutes.at(-1).at)}.`;
 }
 

@@ -1,14 +1,14 @@
-// One rule, opened: why it is there, its text, what it said, to whom, about what.
+// The details of one rule: why, text, verdicts, applications, examples.
 
 import { element } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
 import { inWords, minutesOf, plot } from "./plot.js";
 import { counted, number, time, visible, visibleLines } from "./text.js";
 
-/** How counts are called, in the order they are shown; of a rule in shadow mode, what it would have done. */
+/** The names of the counts, in the order of display. */
 const COUNTED = ["rejected", "rewritten", "excepted", "warned"];
 
-/** What does not change as long as the rule is the same. */
+/** The part that does not change while the rule is the same. */
 export function writtenPart(rule) {
   const { written } = rule;
   const why = written.why ? [element("p", {}, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
@@ -20,13 +20,13 @@ export function writtenPart(rule) {
       visibleLines(dedented(written.source))));
 }
 
-/** A rule stands in a list: its text without the list's indentation. */
+/** The rule's text without the indentation of the list it is in. */
 function dedented(text) {
   const indentation = /^ */.exec(text)?.[0].length ?? 0;
   return text.split("\n").map((line) => line.slice(Math.min(indentation, line.search(/[^ ]|$/)))).join("\n");
 }
 
-/** What the rule has said until now. */
+/** The rule's decisions until now. */
 export function spokenPart(rule, { now, minutes: span }) {
   const minutes = minutesOf(rule);
   return element("div", { class: "spoken" },
@@ -38,14 +38,14 @@ export function spokenPart(rule, { now, minutes: span }) {
     examples(rule));
 }
 
-/** Beside a drawing that says the same to those who do not see it. */
+/** Hidden from screen readers: the SVG has the same text. */
 function axis(...texts) {
   return element("p", { class: "axis", "aria-hidden": "true" }, ...texts.map((text) => element("span", {}, text)));
 }
 
 function verdicts({ verdicts, since }) {
   const said = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
-  return element("p", {}, "Since ", timeElement(since, time(since)), `: ${said || "it has said nothing"}.`);
+  return element("p", {}, "Since ", timeElement(since, time(since)), `: ${said || "no decisions"}.`);
 }
 
 function applications({ apps, more_apps: more, written }) {
@@ -55,7 +55,7 @@ function applications({ apps, more_apps: more, written }) {
     element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
     ...counted.map((name) => numberCell(app[name], name))));
   const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, name));
-  const would = written.mode === "shadow" ? " (what it would have done)" : "";
+  const would = written.mode === "shadow" ? " (would have been rejected or rewritten)" : "";
   return element("table", { class: "plain-table" },
     element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Application"), ...heads)),
@@ -70,6 +70,6 @@ function examples({ examples }) {
     element("code", { class: "shape" }, visible(example.shape)),
     element("p", { class: "quiet" },
       [example.reason, `first by ${example.app}`].filter(Boolean).map(visible).join(" · "))));
-  const title = element("h3", {}, "What it would have done");
+  const title = element("h3", {}, "Statements it would have rejected or rewritten");
   return element("div", {}, title, element("ul", { class: "examples" }, ...items));
 }

@@ -1,4 +1,4 @@
-// The table of rules: who spoke last comes first.
+// The table of rules, the one with the newest decision first.
 
 import { arrange, byId, element, setText, words } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
@@ -6,11 +6,11 @@ import { minutesOf, plot } from "./plot.js";
 import { spokenPart, writtenPart } from "./rule.js";
 import { ago, counted, number, time, visible } from "./text.js";
 
-/** Rows shown unless somebody asks for all. */
+/** Rows shown until the user asks for all. */
 const ROWS = 100;
 const COLUMNS = 10;
 
-/** Counts of the table's columns by what the rule said. */
+/** The verdicts that each column counts. */
 const COLUMNS_OF = {
   Rejected: ["reject"],
   Rewritten: ["rewrite"],
@@ -54,7 +54,7 @@ function draw() {
   setText(more, `Show all ${number(found.length)} rules`);
 }
 
-/** Rows do not move under a pointer that is about to click, nor away from the keyboard's focus. */
+/** Rows keep their order while the pointer is over the table or the focus is in it. */
 function inOrder(found) {
   const table = byId("rules-table");
   const held = table.matches(":hover") || table.contains(document.activeElement);
@@ -65,7 +65,7 @@ function inOrder(found) {
   return found.toSorted(held ? byPlace : recent);
 }
 
-/** A rule that is no longer loaded is shown if it said something. */
+/** A rule that is no longer loaded is shown if it has decisions. */
 function matches(rule) {
   if (!rule.loaded && rule.last === null) return false;
   const wanted = /** @type {HTMLInputElement} */ (byId("rules-filter")).value.trim().toLowerCase();
@@ -84,12 +84,12 @@ function tellEmpty(found) {
 
 function emptyWords(loaded, found) {
   if (!loaded && !found) {
-    return "No rules are loaded: everything is forwarded as it comes. Name rule files by `rules:` in `docward.yaml` or "
-      + "by `--rules PATH`; `docward suggest` proposes some from past traffic.";
+    return "No rules are loaded. docward forwards everything unchanged. Set `rules:` in `docward.yaml` or `--rules PATH`. "
+      + "`docward suggest` proposes rules from recorded traffic.";
   }
-  if (!found) return "No rule has that in its name, namespace, pattern or mode.";
-  return "No rule has spoken yet: nothing that clients sent concerned one. The playground below says what rules would "
-    + "make of a command.";
+  if (!found) return "No rule contains this text in its name, namespace, pattern or mode.";
+  return "No rule has matched yet: no client has sent a statement that a rule matches. The playground below shows what the "
+    + "rules do to a command.";
 }
 
 function rowOf(rule) {
@@ -99,17 +99,17 @@ function rowOf(rule) {
   return known;
 }
 
-/** A changed rule is another one: its counts begin anew. */
+/** A changed rule is another rule: its counts start at 0. */
 function keyOf(rule) {
   return `${rule.name} ${rule.fingerprint}`;
 }
 
-/** Options added to commands are too many to be counted one by one. */
+/** docward does not count the options that `defaults` adds. */
 function silence({ pattern, mode }) {
   return pattern === "defaults" && mode === "enforce" ? "not counted" : "never";
 }
 
-/** A rule's row, and below it, when it is open, all there is to tell. */
+/** A rule's row, and below it, when it is open, its details. */
 class Row {
   constructor(key, rule) {
     this.seen = "";
@@ -156,7 +156,7 @@ class Row {
     this.told.lastChild.replaceWith(spokenPart(this.rule, this.report));
   }
 
-  /** Built once, so that the focus stays on its button. */
+  /** Built once, so that its button keeps the focus. */
   nameCell() {
     const { written, loaded } = this.rule;
     this.name ??= element("th", { scope: "row" }, this.button);
@@ -180,7 +180,7 @@ class Row {
       ...counts,
       element("td", { class: "plot", "data-label": "Last hour" },
         plot(minutesOf(this.rule), { now, span, about: visible(this.rule.name) })),
-      element("td", { class: "when", "data-label": "Last spoke" }, this.last),
+      element("td", { class: "when", "data-label": "Last decision" }, this.last),
       element("td", { class: "when", "data-label": "Since" }, timeElement(since, time(since))),
     ];
   }

@@ -1,26 +1,26 @@
-// What the admin address is asked, with the token when there is one.
+// Requests to the admin address, with the token if there is one.
 
 const TOKEN = "docward-token";
-const PATIENCE = 10_000;
-/** The stream of decisions shows a sign of life every 15 seconds. */
+const TIMEOUT = 10_000;
+/** The stream of decisions sends a keep-alive every 15 seconds. */
 const SILENCE = 40_000;
-/** Characters of one event; none is longer, unless the other side is no docward. */
+/** The maximum length of an event in characters; events of docward are shorter. */
 const EVENT_LENGTH = 1 << 20;
 
-/** An answer that is not 200. */
+/** A response with another status than 200. */
 export class Refused extends Error {
   /**
    * @param {number} status
-   * @param {any} answer what was said about it, as JSON; null if it was no JSON
+   * @param {any} answer the JSON body; null if the body is not JSON
    */
   constructor(status, answer) {
-    super(answer?.error ?? `the admin address answered with status ${status}`);
+    super(answer?.error ?? `the admin address replied with status ${status}`);
     this.status = status;
     this.answer = answer;
   }
 }
 
-/** Kept by this tab until it is closed. */
+/** Stored until the tab is closed. */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
   set: (text) => sessionStorage.setItem(TOKEN, text),
@@ -29,7 +29,7 @@ export const token = {
 
 /** @returns {Promise<any>} */
 export async function ask(path) {
-  const response = await send(path, { signal: AbortSignal.timeout(PATIENCE) });
+  const response = await send(path, { signal: AbortSignal.timeout(TIMEOUT) });
   return response.json();
 }
 
@@ -41,7 +41,7 @@ export async function explain(question, signal) {
 }
 
 /**
- * Listens to decisions until the connection ends or is silent for too long.
+ * Receives decisions until the connection ends, or no data arrives for too long.
  * @param {{opened: () => void, event: (name: string, data: any) => void}} listener
  */
 export async function follow(listener) {
@@ -89,7 +89,7 @@ class EventReader {
 
 async function send(path, options) {
   const known = token.get();
-  // Tokens are printable ASCII; another text would not even make a header.
+  // Tokens are printable ASCII; other characters are not valid in a header.
   if (known && !/^[!-~]+$/.test(known)) throw new Refused(401, null);
   const headers = { ...options.headers, ...(known ? { Authorization: `Bearer ${known}` } : {}) };
   const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });

@@ -1,4 +1,4 @@
-// The strip at the top: is it up, with which rules, before whom; and what is wrong with it.
+// The summary at the top: state, rule set, connections, members and problems.
 
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
@@ -35,13 +35,13 @@ function showRuleSet({ set, reloads }) {
   setText(byId("rule-count"), number(set.rules));
   byId("rule-set").replaceChildren(
     "set ", element("code", {}, set.hash), " loaded ", timeElement(set.loaded_at, time(set.loaded_at)));
-  const refused = reloads.refused ? `, ${number(reloads.refused)} refused` : "";
-  setText(byId("reloads"), `${counted(reloads.loaded, "reload", "reloads")} since the start${refused}`);
+  const failed = reloads.refused ? `, ${number(reloads.refused)} failed` : "";
+  setText(byId("reloads"), `${counted(reloads.loaded, "reload", "reloads")} since start${failed}`);
 }
 
 function members(members) {
   if (!members.length) {
-    const words = "No member is known yet; --upstream names where to look.";
+    const words = "No member is known yet. Check --upstream.";
     return [element("tr", {}, element("td", { colspan: "4", class: "quiet" }, words))];
   }
   return members.map((member) => element("tr", {},
@@ -56,20 +56,20 @@ function dialed({ name, address }) {
 }
 
 function listener({ listener, advertised }) {
-  if (!listener) return element("span", { class: "quiet" }, "none: hidden from clients");
+  if (!listener) return element("span", { class: "quiet" }, "none: clients do not see this member");
   return element("span", {}, visible(listener), advertised ? ` as ${visible(advertised)}` : "");
 }
 
 function memberState({ role, answers, failure }) {
-  if (answers) return [element("span", { class: "ok" }, role ?? "answers")];
-  return [element("span", { class: "wrong" }, "does not answer"), failure ? `: ${visible(failure)}` : ""];
+  if (answers) return [element("span", { class: "ok" }, role ?? "replies")];
+  return [element("span", { class: "wrong" }, "does not reply"), failure ? `: ${visible(failure)}` : ""];
 }
 
-/** What all rules said, added up. */
+/** The decisions of all rules, added up. */
 export function showHour({ rules, now, minutes: span }) {
   const minutes = added(rules.map(minutesOf));
   const said = totals(minutes).filter(({ count }) => count > 0);
-  byId("hour").replaceChildren(...(said.length ? said.map(legend) : ["nothing"]));
+  byId("hour").replaceChildren(...(said.length ? said.map(legend) : ["none"]));
   byId("hour-plot").replaceChildren(plot(minutes, { now, span, about: "All rules" }));
 }
 
@@ -78,7 +78,7 @@ function legend({ kind, count }) {
   return element("span", { class: "legend" }, swatch, `${number(count)} ${kind}`);
 }
 
-/** What somebody should look at now; announced once, as long as it stays the same. */
+/** The current problems; announced once, until they change. */
 export function showNotices({ reasons, reloads, set }) {
   const notices = reasons.map(({ code, text }) => ({ key: code, nodes: () => [element("p", {}, visible(text))] }));
   if (reloads.last_error) {
@@ -91,10 +91,10 @@ export function showNotices({ reasons, reloads, set }) {
 
 function reloadWords(reloads, set) {
   return element("p", {},
-    element("strong", {}, "What was loaded last was refused"), " ",
+    element("strong", {}, "The last reload failed"), " ",
     "at ", timeElement(reloads.tried_at, time(reloads.tried_at)),
     "; the rules loaded at ", timeElement(set.loaded_at, time(set.loaded_at)),
-    " stay in force. Once the file is right, it is loaded by itself.");
+    " stay in force. Correct the file; docward then loads it by itself.");
 }
 
 /** @param {{key: string, nodes: () => Node[]}[]} notices */

@@ -1,13 +1,13 @@
-// Decisions as they are made, the newest first; a bounded number of them.
+// A bounded number of decisions, as they happen, newest first.
 
 import { byId, element, setText } from "./dom.js";
 import { kindOf, timeElement, verdictElement } from "./pieces.js";
 import { Refused, follow } from "./server.js";
 import { counted, number, time, visible } from "./text.js";
 
-/** Entries that are shown, and decisions that wait to be; more than docward tells somebody who comes again. */
+/** The maximum of shown entries, and of waiting decisions. It is more than docward sends to a client that reconnects. */
 const KEPT = 300;
-/** Screen readers are told no more often than this. */
+/** The minimum interval between announcements to screen readers. */
 const NEWS_INTERVAL = 10_000;
 
 /** @type {Map<string, {decision: any, item: HTMLElement}>} shown, the oldest first */
@@ -30,7 +30,7 @@ export function startTail(spoken) {
   filter();
 }
 
-/** Listens until the connection ends, unless it does so already. */
+/** Receives until the connection ends. Does nothing if it is receiving already. */
 export async function followDecisions() {
   if (following) return;
   following = true;
@@ -38,7 +38,7 @@ export async function followDecisions() {
     await follow({ opened: () => setState("live"), event: take });
     setState("reconnecting …");
   } catch (error) {
-    setState(error instanceof Refused ? error.message : "no connection; trying again …");
+    setState(error instanceof Refused ? error.message : "no connection; retrying …");
   } finally {
     following = false;
   }
@@ -67,7 +67,7 @@ function take(name, data) {
   const key = `${data.at} ${data.number}`;
   if (shown.has(key) || waiting.has(key)) return;
   waiting.set(key, data);
-  // One place is for the note that some are missing.
+  // One entry is for the note about suppressed decisions.
   if (waiting.size === KEPT) {
     waiting.delete(waiting.keys().next().value);
     missed += 1;
@@ -118,7 +118,7 @@ function forget(item) {
 }
 
 function missedItem() {
-  const words = `${counted(missed, "decision was", "decisions were")} left out here`;
+  const words = `${counted(missed, "decision was", "decisions were")} not shown here`;
   const item = element("li", { class: "quiet missed" }, words);
   missed = 0;
   return item;
@@ -135,9 +135,9 @@ function filter() {
   const empty = byId("tail-empty");
   empty.hidden = found > 0;
   setText(empty, shown.size
-    ? `None of the last ${counted(shown.size, "decision", "decisions")} is by this rule and has this text.`
-    : "Nothing yet. What rules reject, rewrite, or would in shadow mode is listed here as it happens, without the "
-      + "documents' values.");
+    ? `None of the last ${counted(shown.size, "decision", "decisions")} has this rule and this text.`
+    : "No decisions yet. This list shows each statement that a rule rejects or rewrites, or would in shadow mode, when it "
+      + "happens. It does not contain values of documents.");
 }
 
 function searched({ verdict, namespace, shape, reason, app, users, client }) {
@@ -145,7 +145,7 @@ function searched({ verdict, namespace, shape, reason, app, users, client }) {
 }
 
 function decisionItem(decision) {
-  const more = `${counted(decision.left_out, "more like it was", "more like it were")} left out before`;
+  const more = `${counted(decision.left_out, "similar decision", "similar decisions")} suppressed before`;
   const many = decision.statements > 1 ? [` × ${number(decision.statements)}`] : [];
   return element("li", { class: `decision ${kindOf(decision.verdict)}` },
     element("p", { class: "line" },

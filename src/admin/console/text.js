@@ -1,6 +1,6 @@
-// How names, numbers and times are written.
+// Formats names, numbers and times.
 
-/** Characters that are not seen, or that turn around how others are seen. */
+/** Invisible characters, and characters that change the direction of text. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
 const UNSEEN_IN_LINES = /[^\P{C}\n\t]|[\p{Zl}\p{Zp}]/gu;
 /** Characters shown of a name. */
@@ -18,7 +18,7 @@ const DAY = 24 * HOUR;
 
 let ahead = 0;
 
-/** @param {number} now the server's clock, which all times are from, in milliseconds since 1970 UTC */
+/** @param {number} now the server's clock in milliseconds since 1970 UTC; all times are from this clock */
 export function setClock(now) {
   ahead = now - Date.now();
 }
@@ -30,14 +30,14 @@ export function now() {
 
 const escaped = (character) => `\\u{${character.codePointAt(0).toString(16)}}`;
 
-/** A name as one can see it, of bounded length: nothing in it hides, or turns around what is beside it. */
+/** The name with invisible and direction-changing characters escaped, and with a maximum length. */
 export function visible(text) {
   const shown = Array.from(text.slice(0, 2 * NAME_LENGTH)).slice(0, NAME_LENGTH).join("");
   const rest = text.length - shown.length;
   return shown.replace(UNSEEN, escaped) + (rest > 0 ? ` … (${number(rest)} more characters)` : "");
 }
 
-/** The same for a text of several lines, whole. */
+/** The same for a text of several lines, without a maximum length. */
 export function visibleLines(text) {
   return text.replace(UNSEEN_IN_LINES, escaped);
 }
@@ -68,7 +68,7 @@ export function ago(at) {
   return distance.format(Math.min(0, Math.round(passed / length)), unit);
 }
 
-/** "5 h": how long something has lasted. */
+/** "5 h": a duration. */
 export function lasted(milliseconds) {
   const [unit, length] = unitOf(milliseconds);
   const value = Math.max(0, Math.floor(milliseconds / length));

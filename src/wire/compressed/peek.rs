@@ -1,8 +1,8 @@
-//! The beginning of a compressed message, out of the first bytes of its frame: enough to tell whether it may
-//! stream through, without the memory that the whole would take.
+//! Decompresses the start of a message from the first bytes of its frame. That is enough to decide whether the
+//! message can be streamed, without the memory for the whole message.
 //!
-//! zlib and zstd are asked to stop early. Their libraries' counterpart for snappy is only for whole blocks, so
-//! its block format (the project's `format_description.txt`) is read here.
+//! The zlib and zstd libraries can stop early. The snappy library reads only whole blocks, so this module parses the
+//! block format itself (snappy's `format_description.txt`).
 
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
@@ -10,25 +10,25 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use super::{Compressor, DATA_AT, Envelope};
 use crate::wire::{HEADER_LENGTH, WireError};
 
-/// The largest window a zstd frame may want when it is read piece by piece: the format's own recommendation
-/// (RFC 8878, 3.1.1.1.2). Reading takes as much memory as the window. Messages that want more are read whole.
+/// The maximum zstd window for streaming decompression, the value that the format recommends (RFC 8878, 3.1.1.1.2).
+/// Decompression uses as much memory as the window. Messages with a larger window are decompressed as a whole.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// How far to look.
+/// How much to decompress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// At most this many bytes of the content.
+    /// At most this number of bytes of the content.
     UpTo(usize),
-    /// At most this many; if the frame is here whole, the rest is read too, without keeping it, to see that the
-    /// message is exactly what it claims.
+    /// At most this number of bytes. If the frame is complete, the rest is decompressed and discarded too, to check
+    /// that the message has exactly the size it claims.
     Checked(usize),
 }
 
-/// The message's own header and the beginning of its content, by the first bytes of an OP_COMPRESSED frame.
-/// It is shorter than asked for where `head` does not hold more.
+/// Returns the header and the start of the content of an OP_COMPRESSED frame. The result is shorter than requested if
+/// `head` does not contain enough.
 ///
 /// # Errors
-/// Any [`WireError`]: whether the message is to be refused is for [`decompress`](super::decompress) to say.
+/// Any [`WireError`]. It does not mean that the message is invalid; [`decompress`](super::decompress) decides that.
 pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
     let envelope = Envelope::parse(head)?.ok_or(WireError::Truncated("the OP_COMPRESSED"))?;
     let whole = crate::wire::Header::of_frame(head).is_ok();
@@ -51,27 +51,27 @@ pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
     Ok(message)
 }
 
-/// How many bytes of a frame, if it has as many, are sure to hold the beginning that is asked for: zstd tells
-/// nothing before a whole block of up to 128 KiB is there.
+/// Returns the number of bytes of a frame that are enough to read `limit` bytes of content. zstd returns nothing
+/// before a whole block of up to 128 KiB is available.
 pub fn peek_length(compressor: Compressor, limit: usize) -> usize {
     const BLOCK: usize = 128 * 1024;
-    /// Frame and block headers; what bytes that do not get smaller grow by.
+    /// Frame and block headers, and the growth of incompressible data.
     const OVERHEAD: usize = 1024;
     let content = if compressor == Compressor::Zstd { BLOCK.max(limit) } else { limit };
     DATA_AT + content + OVERHEAD
 }
 
-/// What one step of a decoder did.
+/// The result of one step of a decoder.
 struct Run {
     read: usize,
     written: usize,
-    /// All that was compressed is out.
+    /// All data has been decompressed.
     ended: bool,
 }
 
-/// A decoder that can stop anywhere.
+/// A decoder that can stop at any byte.
 trait Decode {
-    /// `None`: the data is damaged.
+    /// Returns `None` if the data is damaged.
     fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run>;
 }
 
@@ -101,7 +101,7 @@ fn zstd_decoder() -> Option<Decoder<'static>> {
     Some(decoder)
 }
 
-/// Fills `room` as far as `data` goes; with `check` goes on to see that there are exactly so many bytes.
+/// Fills `room` from `data`. With `check` it also reads the rest and requires exactly that number of bytes in total.
 fn read(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Option<usize>) -> Option<usize> {
     let mut filled = 0;
     let mut ended = false;
@@ -117,7 +117,7 @@ fn read(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Optio
     let Some(content) = check else { return Some(filled) };
     let mut total = filled;
     let mut sink = [0; 4096];
-    // Once more at the end, because all content can be out before the end was seen.
+    // The decoder may have to run once more: it can return all content before it reports the end.
     while total <= content && !(ended && data.is_empty()) {
         let run = decoder.run(data, &mut sink)?;
         total += run.written;
@@ -130,11 +130,11 @@ fn read(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Optio
     (ended && data.is_empty() && total == content).then_some(filled)
 }
 
-/// Snappy's block format, of which only the beginning is kept.
+/// A reader of snappy's block format that stores only the start of the content.
 struct Snappy<'d, 'r> {
     data: &'d [u8],
     room: &'r mut [u8],
-    /// Bytes that are out, kept or not.
+    /// Number of decompressed bytes, stored or not.
     produced: usize,
 }
 
@@ -152,7 +152,7 @@ impl<'d> Snappy<'d, '_> {
         }
         while !snappy.data.is_empty() && (check || snappy.produced < snappy.room.len()) {
             let Some(element) = snappy.element()? else {
-                // The tag is cut.
+                // The tag is incomplete.
                 return (!check).then_some(snappy.produced.min(snappy.room.len()));
             };
             let complete = match element {
@@ -169,11 +169,11 @@ impl<'d> Snappy<'d, '_> {
                 return None;
             }
         }
-        let right = !check || (snappy.data.is_empty() && snappy.produced == content);
-        right.then_some(snappy.produced.min(snappy.room.len()))
+        let valid = !check || (snappy.data.is_empty() && snappy.produced == content);
+        valid.then_some(snappy.produced.min(snappy.room.len()))
     }
 
-    /// The length of all that was compressed, as a varint of 32 bits.
+    /// Reads the uncompressed length, a 32-bit varint.
     fn preamble(&mut self) -> Option<usize> {
         let mut value = 0u64;
         for shift in [0, 7, 14, 21, 28] {
@@ -186,8 +186,8 @@ impl<'d> Snappy<'d, '_> {
         None
     }
 
-    /// The next element; `Some(None)` when its tag is not here whole.
-    #[expect(clippy::option_option, reason = "damaged, or not here")]
+    /// Returns the next element, `Some(None)` if its tag is incomplete, or `None` if the data is damaged.
+    #[expect(clippy::option_option, reason = "damaged, or incomplete")]
     fn element(&mut self) -> Option<Option<Element<'d>>> {
         let Some(tag) = self.byte() else { return Some(None) };
         let upper = usize::from(tag >> 2);
@@ -222,7 +222,7 @@ impl<'d> Snappy<'d, '_> {
         self.produced += bytes.len();
     }
 
-    /// Repeats what lies `offset` bytes back; it may reach into what it writes itself.
+    /// Copies `length` bytes from `offset` bytes back. Source and target may overlap.
     fn copy(&mut self, offset: usize, length: usize) -> Option<()> {
         let from = self.produced.checked_sub(offset).filter(|_| offset > 0)?;
         for step in 0..length {

@@ -126,7 +126,7 @@ async fn what_was_not_agreed_on_or_does_not_decompress_is_answered_and_ends_the_
         (packed(&frame(2, 0, 0, b"x"), Snappy), "compressed by snappy, which was not agreed on"),
         (damaged, "does not decompress (zlib)"),
         (unknown, "compressor 0 is unknown"),
-        (nested, "compressed once more"),
+        (nested, "contains another compressed message"),
     ] {
         let mut ends = Ends::agreed(None, &["zlib"], &["zlib"]).await;
         // What was asked before is answered before.
