@@ -5,12 +5,13 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 use support::http::{Answer, Events, get, post, request, try_get};
 use support::mongod::{Kind, Mongod};
 use support::process::{TIMEOUT, free_port, poll};
@@ -236,6 +237,28 @@ fn explain_says_what_the_command_line_says() {
 }
 
 #[test]
+fn an_explanation_has_a_length() {
+    // Each of many rules has something to say of each statement.
+    let tried = |number: usize| {
+        format!(
+            "  - {{ name: tried-{number}, namespace: shop.orders, mode: shadow, bounds: {{ field: n{number}, min: 0 }} }}\n"
+        )
+    };
+    let rules = format!("version: 1\nrules:\n{}", (0..20).map(tried).collect::<String>());
+    let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).admin().start();
+    let admin = docward.admin_address();
+    let batch = |count: usize| {
+        let one = "{updateOne: {filter: {}, update: [{$replaceWith: '$b'}]}},".repeat(count);
+        let command = format!("db.orders.bulkWrite([{one}], {{ordered: false}})");
+        post(&admin, "/api/explain", &json!({"command": command, "database": "shop"}))
+    };
+    let (some, many) = (batch(50), batch(2000));
+    assert_eq!((some.status, some.json()["statements"].as_array().unwrap().len()), (200, 50));
+    assert_eq!(many.status, 413, "{} bytes", many.body.len());
+    assert!(many.json()["error"].as_str().unwrap().contains("explain fewer statements at a time"), "{many:?}");
+}
+
+#[test]
 fn who_may_ask_and_how() {
     let docward = Docward::before(&Mongod::shared().uri()).admin().start();
     let admin = docward.admin_address();
@@ -407,6 +430,41 @@ fn slow_requests_are_cut_off() {
         let took = open(&admin, 1, text).pop().map(closes).unwrap();
         assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(20), "{text}: {took:?}");
     }
+}
+
+/// Asks for decisions and reads none of them; the system takes little for it.
+fn deaf_onlooker(admin: &str) -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&admin.parse::<SocketAddr>().unwrap().into()).unwrap();
+    (&socket).write_all(b"GET /api/decisions HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    socket
+}
+
+#[test]
+fn who_does_not_read_decisions_loses_the_place() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let admin = docward.admin_address();
+    let deaf: Vec<Socket> = (0..16).map(|_| deaf_onlooker(&admin)).collect();
+    let full = poll(TIMEOUT, || (Events::open(&admin, "/api/decisions").err() == Some(503)).then_some(()));
+    assert!(full.is_some());
+    // Somebody who reads, and comes before they have gone, would have no place for ten minutes.
+    let mut client = Client::connect(&docward.address());
+    let long = "w".repeat(800);
+    let began = Instant::now();
+    let place = poll(Duration::from_secs(60), || {
+        for number in 0..100 {
+            let mut set = Document::new();
+            set.insert(format!("{long}{number}"), 1);
+            set.insert("a", 1);
+            client
+                .command("shop", doc! { "update": "items", "updates": [{ "q": { "_id": 1 }, "u": { "$set": set } }] });
+        }
+        Events::open(&admin, "/api/decisions").ok()
+    });
+    assert!(place.is_some(), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(9), "{:?}", began.elapsed());
+    drop(deaf);
 }
 
 #[test]

@@ -5,13 +5,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Client, Collection};
 use support::driver::{code, message};
-use support::process::TIMEOUT;
+use support::mongod::Mongod;
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::raw;
 use support::replica_set::ReplicaSet;
@@ -136,6 +137,35 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
         "no-scripts",
     );
     commands.database("shop").collection::<Document>("secret").aggregate([doc! { "$out": "people" }]).await.unwrap();
+}
+
+#[test]
+fn a_flood_of_refusals_does_not_fill_the_log() {
+    const WORDS: &str = "refuses what no rule names";
+    let docward =
+        Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--query-listen").argument("127.0.0.1:0");
+    let docward = docward.listeners(2).start();
+    let mut client = raw::Client::connect(&docward.query_address());
+    let began = Instant::now();
+    let long = "w".repeat(100_000);
+    for _ in 0..500 {
+        let refused = client.command("shop", doc! { "find": &long });
+        assert_eq!(refused.get_i32("code").unwrap(), 20);
+    }
+    let lines = |seconds: u64| 100 * (seconds as usize + 2);
+    let logged: Vec<String> = docward.log().into_iter().filter(|line| line.contains(WORDS)).collect();
+    assert!(!logged.is_empty() && logged.len() <= lines(began.elapsed().as_secs()), "{} lines", logged.len());
+    assert!(logged.iter().all(|line| line.len() < 2000), "{}", logged[0].len());
+    // The next line counts those that were left out.
+    std::thread::sleep(Duration::from_secs(1));
+    client.command("shop", doc! { "find": &long });
+    let left_out = |line: &String| Some(line.split("left_out=").nth(1)?.split(' ').next()?.parse::<usize>().unwrap());
+    let counted = poll(TIMEOUT, || {
+        let all: Vec<String> = docward.log().into_iter().filter(|line| line.contains(WORDS)).collect();
+        let left_out: usize = all.iter().filter_map(left_out).sum();
+        (left_out + all.len() == 501).then_some(())
+    });
+    assert!(counted.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

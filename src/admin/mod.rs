@@ -15,6 +15,7 @@ mod routes;
 mod rules;
 mod server;
 mod settings;
+mod stalled;
 mod status;
 
 use std::sync::Arc;

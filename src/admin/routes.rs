@@ -8,8 +8,8 @@ use axum::{Router, middleware};
 use super::guard::{error, guard};
 use super::{Sources, console, decisions, explain, health, metrics, rules, status};
 
-/// Bytes of a request's body: a long batch, pasted. An answer may have some hundred times as many, and its making takes time
-/// in proportion.
+/// Bytes of a request's body: a long batch, pasted. What is made of it may be some hundred times as long, and takes time in
+/// proportion.
 const BODY_LENGTH: usize = 128 * 1024;
 
 pub(super) fn router(sources: Sources) -> Router {

@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
@@ -20,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::places::{Place, Places, Stage};
 use super::settings::Settings;
+use super::stalled::Impatient;
 use super::{AdminContext, Sources, routes};
 use crate::patterns::RuleSet;
 use crate::proxy::{Observer, Phase};
@@ -33,6 +35,8 @@ const STREAM_LIFETIME: Duration = Duration::from_secs(600);
 /// Bytes of a request's head.
 const HEAD_LENGTH: usize = 16 * 1024;
 const HEADERS: usize = 64;
+/// Bytes that the system keeps for a connection whose other side does not read.
+const SEND_BUFFER: usize = 32 * 1024;
 /// Pause before what failed is tried again: accepting, or listening where a process still does that hands over.
 const AGAIN: Duration = Duration::from_millis(100);
 /// For answers that take long to make: one that explains, one for all others.
@@ -145,6 +149,8 @@ async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> T
 
 /// Answers one request.
 async fn converse(stream: TcpStream, place: Arc<Place>, router: Router) {
+    // Best effort: without it a side that does not read is noticed later.
+    let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
     let router = TowerToHyperService::new(router);
     let holder = place.clone();
     let answer = service_fn(move |mut request: Request<Incoming>| {
@@ -158,7 +164,7 @@ async fn converse(stream: TcpStream, place: Arc<Place>, router: Router) {
         .keep_alive(false)
         .max_headers(HEADERS)
         .max_buf_size(HEAD_LENGTH)
-        .serve_connection(TokioIo::new(stream), answer);
+        .serve_connection(TokioIo::new(Impatient::new(stream)), answer);
     tokio::select! {
         served = served => {
             if let Err(error) = served {

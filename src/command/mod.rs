@@ -39,6 +39,8 @@ pub mod code {
     pub const PATH_NOT_VIABLE: i32 = 28;
     /// A command that took longer than its maxTimeMS.
     pub const MAX_TIME_MS_EXPIRED: i32 = 50;
+    /// An update of an `_id`.
+    pub const IMMUTABLE_FIELD: i32 = 66;
     /// A protected replacement that matched nothing.
     pub const WRITE_CONFLICT: i32 = 112;
     /// A transaction number that is in use, or was.

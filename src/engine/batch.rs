@@ -8,7 +8,9 @@
 mod commands;
 mod conflicts;
 mod limits;
+mod looks;
 mod ownership;
+mod run;
 mod sequences;
 mod transaction;
 
@@ -32,6 +34,7 @@ use crate::patterns::Rule;
 use crate::wire::op_msg;
 
 pub(super) use commands::is_gone;
+use run::{DuplicateNumber, Run, Stage};
 use transaction::{LastSent, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
@@ -58,6 +61,7 @@ pub(super) struct BatchJob<'f> {
     own_session: OwnSession,
     /// The command's maxTimeMS, once a transaction had to be repeated.
     time_limit: Option<Duration>,
+    reach: looks::Reach,
 }
 
 /// What statements on one namespace want of one rule's counter.
@@ -72,41 +76,6 @@ struct CounterDemand<'f> {
     brought: Vec<i64>,
 }
 
-/// A number of an optimistic sequence that the server refused.
-type DuplicateNumber = (crate::rules::RuleId, i64);
-
-/// Statements that go upstream as one command.
-#[derive(Debug)]
-struct Run {
-    statements: Vec<usize>,
-    /// The next numbers of optimistic sequences, as far as they are known.
-    next_numbers: Vec<(crate::rules::RuleId, i64)>,
-    /// A number of a rule that was found to be taken, though the maximum may be below it.
-    taken: Option<DuplicateNumber>,
-    attempts: u32,
-    stage: Stage,
-}
-
-/// How a run's statement goes that is an upsert with conditions. An upsert whose conditions do not hold would insert beside
-/// the document that is there, or collide with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// As it is.
-    Whole,
-    /// Without `upsert`.
-    Update,
-    /// Not before nothing is there.
-    Look,
-    /// With it, after nothing was there.
-    Insert,
-}
-
-impl Run {
-    fn of(statements: Vec<usize>) -> Self {
-        Self { statements, next_numbers: Vec::new(), taken: None, attempts: 0, stage: Stage::Whole }
-    }
-}
-
 #[derive(Debug)]
 enum Awaiting {
     Nothing,
@@ -116,6 +85,8 @@ enum Awaiting {
     /// Whether the client's filter matches something, where its statement with the rules' conditions did not; the
     /// reply to that.
     Look(Run, Vec<u8>),
+    /// The same for many statements, before they are sent.
+    Looks(Run),
     /// The rest of a bulkWrite's results, whose first part this is.
     Cursor(Vec<u8>),
     Abort,
@@ -143,6 +114,7 @@ impl<'f> BatchJob<'f> {
             transaction: None,
             own_session,
             time_limit: None,
+            reach: looks::Reach::default(),
         });
         job.leases = job.collect_leases();
         job
@@ -160,6 +132,7 @@ impl<'f> BatchJob<'f> {
                 None => close("the rest of a bulkWrite's results cannot be read"),
             },
             (Awaiting::Look(run, unmatched), Input::Reply(reply)) => self.take_look(run, &unmatched, reply, outcomes),
+            (Awaiting::Looks(run), Input::Reply(reply)) => self.take_looks(run, reply, outcomes),
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
             (Awaiting::Transaction(LastSent::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
             (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, outcomes),
@@ -304,12 +277,13 @@ impl<'f> BatchJob<'f> {
     }
 
     fn send_run(&mut self, outcomes: &mut RuleOutcomes) -> Step {
+        self.join_runs();
         let Some(run) = self.runs.as_ref().and_then(VecDeque::front) else { return self.conclude() };
         let mut numbers = run.next_numbers.clone();
         let mut optimistic = false;
         let stage = run.stage;
         if stage == Stage::Look {
-            return self.look_first();
+            return if run.statements.len() > 1 { self.look_together() } else { self.look_first() };
         }
         // Each attempt puts its numbers into the statements as they were without any.
         let mut numbered = Vec::with_capacity(run.statements.len());
@@ -367,6 +341,7 @@ impl<'f> BatchJob<'f> {
         }
         let errors = merge::errors_of(&reply, self.batch.form);
         let Some(run) = self.fall_back(run, &reply, &errors) else { return Flow::Continue(()) };
+        let Some(run) = self.take_records(run, &reply, &errors) else { return Flow::Continue(()) };
         if let Some((retry, taken)) = self.retry_of(&run, &errors) {
             // What stands before the taken number is done; the rest asks for the maximum again.
             let (done, rest) = run.statements.split_at(retry);

@@ -13,7 +13,7 @@ use super::outcome::{OutcomeKind, RuleOutcome};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
 use super::{Now, Privileges, Session};
-use crate::command::{Class, Form, Reply, classify};
+use crate::command::{Class, Form, Reply, classify, code};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::RuleSet;
 use crate::shell::is_same;
@@ -195,15 +195,39 @@ impl DryRunPlan<'_> {
         }
     }
 
-    /// The reply to a look at what a statement's own filter matches.
+    /// The reply to a look at what statements' own filters match.
     fn found(&mut self, message: &[u8]) -> Vec<u8> {
-        if let Some(sent) = command_of_frame(message) {
+        let sent = command_of_frame(message);
+        if let Some(looks) = sent.as_ref().and_then(|sent| sent.as_document().get("updates")?.as_array()) {
+            return self.found_all(sent.as_ref().map_or(Document::EMPTY, CowDocument::as_document), looks);
+        }
+        if let Some(sent) = sent {
             self.needs.push(Need::Match(question(sent.as_document())));
         }
         reply(|w| {
             w.nested("cursor", |w| {
                 w.slot("id").int64(0);
                 w.array("firstBatch", |a| a.nested(|w| w.null("_id")));
+            });
+        })
+    }
+
+    /// The same for several statements in one.
+    fn found_all(&mut self, sent: Document<'_>, looks: Document<'_>) -> Vec<u8> {
+        let count = looks
+            .values()
+            .filter_map(Value::as_document)
+            .map(|look| self.needs.push(Need::Match(as_find(sent, look))))
+            .count();
+        reply(|w| {
+            w.int32("n", 0);
+            w.array("writeErrors", |a| {
+                for index in 0..count {
+                    a.nested(|w| {
+                        w.integer("index", index as i64);
+                        w.int32("code", code::IMMUTABLE_FIELD);
+                    });
+                }
             });
         })
     }
@@ -279,6 +303,17 @@ pub fn command_of_frame(message: &[u8]) -> Option<CowDocument<'static>> {
         }
         body.elements().filter(|element| element.key == b"$db").for_each(|element| w.element(element));
     }))
+}
+
+/// The find that stands for one statement's part of a look.
+fn as_find(sent: Document<'_>, look: Document<'_>) -> CowDocument<'static> {
+    CowDocument::build(|w| {
+        let fields = [("find", sent.get("update")), ("filter", look.get("q"))];
+        fields.into_iter().for_each(|(name, value)| value.into_iter().for_each(|value| w.value(name, value)));
+        w.nested("projection", |w| w.int32("_id", 1));
+        w.int32("limit", 1);
+        sent.get("$db").into_iter().for_each(|database| w.value("$db", database));
+    })
 }
 
 /// A find without what only matters to the connection it is sent on.

@@ -69,7 +69,6 @@ fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
     next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut session())
 }
 
-/// What a plan does next, if every filter matches a document that it looks for.
 /// The next step, of a plan that gives way to others as often as it wants.
 fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     let mut step = plan.next(input, session);
@@ -79,11 +78,19 @@ fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Ste
     step
 }
 
+/// What a plan does next, if every filter matches a document that it looks for.
 fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     let mut step = in_turns(plan, input, session);
     while plan.looks() {
-        let found = replies(doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0});
-        step = plan.next(Input::Reply(&found), session);
+        let Step::Exchange(look) = &step else { panic!("{step:?} is no look") };
+        let found = match documents(look).0.get_array("updates") {
+            Ok(looks) => {
+                let matches = |index: usize| doc! {"index": index as i32, "code": 66};
+                doc! {"n": 0, "writeErrors": (0..looks.len()).map(matches).collect::<Vec<_>>(), "ok": 1.0}
+            }
+            Err(_) => doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0},
+        };
+        step = plan.next(Input::Reply(&replies(found)), session);
     }
     step
 }

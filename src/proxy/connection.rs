@@ -16,10 +16,8 @@ use super::interceptor::Interceptor;
 use super::limits::{Activity, IdleTimeouts};
 use super::listener::Closing;
 use super::polled_on_wake::WakeGate;
-use super::rate_limit::RateLimit;
+use super::rate_limit::{RateLimit, quoted};
 use super::relay::{Event, Relay};
-use crate::audit::one_line;
-use crate::command::shorten;
 use crate::engine::Session;
 
 /// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
@@ -29,8 +27,6 @@ const QUIET: Duration = Duration::from_millis(1200);
 /// How long what is still under way may take when one side has gone.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of a line on how a connection ended.
-const MAX_END_LENGTH: usize = 1000;
 /// Lines on ends that somebody should look at: a client can bring about thousands in a second.
 static ENDS: RateLimit = RateLimit::of(100);
 
@@ -168,8 +164,7 @@ where
 fn log(end: &End, session: &Session) {
     let (client, connection, app) = (&*session.client, session.connection, session.app_name());
     // What clients send may be part of it.
-    let mut end_text = one_line(&end.to_string());
-    shorten(&mut end_text, MAX_END_LENGTH);
+    let end_text = quoted(&end.to_string());
     if end.is_remarkable() {
         if let Some(left_out) = ENDS.line() {
             tracing::warn!(client, connection, app, left_out, "connection closed: {end_text}");

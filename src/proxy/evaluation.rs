@@ -15,9 +15,9 @@ use super::interceptor::{Interceptor, Steps};
 use super::memory::{Reservation, SMALL, share_of};
 use super::meter::{Side, kind_of};
 use super::pending_replies::more_to_come;
+use super::rate_limit::{RateLimit, quoted};
 use super::relay::{Relay, pack, unpack};
 use super::write_buffer::{poll_read, with_read_buffer};
-use crate::audit::one_line;
 use crate::command::{code, error_reply};
 use crate::engine::lookup::{Found, Lookup, LookupError};
 use crate::engine::{
@@ -27,6 +27,9 @@ use crate::service::Answer;
 use crate::wire::compressed::{Compressor, Envelope, compress, inner_op_code};
 use crate::wire::splitter::{Class, Part, Splitter};
 use crate::wire::{Header, OpCode};
+
+/// Lines on what the query listener refuses: a client can bring about thousands in a second.
+static REFUSALS: RateLimit = RateLimit::of(100);
 
 impl<C, U, P> Relay<C, U, P>
 where
@@ -57,10 +60,12 @@ where
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
             Admission::Refused(QueryRejection { step, reason, outcomes }) => {
-                if outcomes.is_empty() {
+                if outcomes.is_empty()
+                    && let Some(left_out) = REFUSALS.line()
+                {
                     let (client, app) = (&*self.session.client, self.session.app_name());
-                    let reason = one_line(&reason);
-                    tracing::warn!(client, app, "the query listener refuses what no rule names: {reason}");
+                    let reason = quoted(&reason);
+                    tracing::warn!(client, app, left_out, "the query listener refuses what no rule names: {reason}");
                 }
                 self.tell(outcomes, &**rules, &frame, true).await?;
                 return self.conclude(step, frame, came).await;

@@ -4,6 +4,19 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::audit::one_line;
+use crate::command::shorten;
+
+/// Bytes of what others have written in one line.
+const MAX_LENGTH: usize = 1000;
+
+/// What others have written, or part of it, as part of a line.
+pub(super) fn quoted(text: &str) -> String {
+    let mut line = one_line(text);
+    shorten(&mut line, MAX_LENGTH);
+    line
+}
+
 /// One kind of line, of which so many a second are written.
 #[derive(Debug)]
 pub(super) struct RateLimit {

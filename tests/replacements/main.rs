@@ -1,5 +1,5 @@
 //! The pattern `replacement` before a real mongod, through the official driver. `race` shows what it is for;
-//! `examples` what each setting does to one statement; `batches`, `transactions` and `retries` that
+//! `examples` what each setting does to one statement; `batches`, `looks`, `transactions` and `retries` that
 //! statements keep their places, ends and numbers; `versions` what becomes of stored versions; `indirect_writes` the other ways in and
 //! the ways around.
 
@@ -11,6 +11,7 @@ mod support;
 mod batches;
 mod examples;
 mod indirect_writes;
+mod looks;
 mod race;
 mod retries;
 mod transactions;

@@ -11,6 +11,7 @@ pub mod certificates;
 pub mod driver;
 pub mod frame;
 pub mod http;
+pub mod login;
 pub mod mongod;
 pub mod names;
 pub mod process;

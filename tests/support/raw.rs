@@ -2,10 +2,11 @@
 //! frames as they come. For what drivers never send; knows nothing of sessions or retries.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bson::{Document, doc};
+use socket2::{Domain, Socket, Type};
 
 use super::frame::{Frame, Message};
 use super::process::{TIMEOUT, uninterrupted};
@@ -28,6 +29,15 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(Client { stream, last_request_id: 0 })
+    }
+
+    /// Connects from this address of the machine: all of 127.0.0.0/8 are.
+    pub fn connect_from(from: [u8; 4], address: &str) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&address.parse::<SocketAddr>().unwrap().into()).unwrap();
+        socket.set_tcp_nodelay(true).unwrap();
+        Client { stream: socket.into(), last_request_id: 0 }
     }
 
     /// Sends these bytes, whatever they are.

@@ -4,7 +4,7 @@ import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
 import { startPlayground } from "./playground.js";
 import { showRules, startRules } from "./rules.js";
-import { Refused, ask, token } from "./server.js";
+import { RequestError, ask, token } from "./server.js";
 import { setNotices, setState, showHour, showNotices, showStatus } from "./status.js";
 import { followDecisions, offerRules, startTail } from "./tail.js";
 import { setClock, time, visible } from "./text.js";
@@ -71,19 +71,19 @@ function show(status, rules) {
 }
 
 function fail(error) {
-  if (error instanceof Refused && error.status === 401) {
+  if (error instanceof RequestError && error.status === 401) {
     askForToken();
     return;
   }
   // The page keeps the last known values.
   document.body.classList.add("stale");
   setState("bad", "No connection");
-  const what = error instanceof Refused ? visible(error.message) : "docward does not reply";
-  setNotices([{ key: `lost ${what}`, nodes: () => [lostWords(what)] }]);
-  if (!(error instanceof Refused || error instanceof TypeError || error instanceof DOMException)) console.error(error);
+  const what = error instanceof RequestError ? visible(error.message) : "docward does not reply";
+  setNotices([{ key: `lost ${what}`, nodes: () => [connectionLost(what)] }]);
+  if (!(error instanceof RequestError || error instanceof TypeError || error instanceof DOMException)) console.error(error);
 }
 
-function lostWords(what) {
+function connectionLost(what) {
   const since = lastSeen ? ["; the values on this page are from ", timeElement(lastSeen, time(lastSeen))] : [];
   return element("p", {}, what, ...since, ". The console retries every few seconds.");
 }

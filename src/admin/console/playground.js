@@ -2,7 +2,7 @@
 
 import { byId, element, words } from "./dom.js";
 import { verdictElement } from "./pieces.js";
-import { Refused, explain } from "./server.js";
+import { RequestError, explain } from "./server.js";
 import { number, visible, visibleLines } from "./text.js";
 
 /** Characters shown before and after a mistake. */
@@ -45,8 +45,8 @@ async function shownAnswer(signal) {
   try {
     return explained(await explain(question(), signal));
   } catch (error) {
-    if (error instanceof Refused && Array.isArray(error.answer)) return mistakes(error.answer, field);
-    const what = error instanceof Refused ? error.message : "docward does not reply; try again.";
+    if (error instanceof RequestError && Array.isArray(error.answer)) return mistakes(error.answer, field);
+    const what = error instanceof RequestError ? error.message : "docward does not reply; try again.";
     return [element("p", { class: "error" }, visible(what))];
   }
 }
@@ -69,7 +69,7 @@ function explained(answer) {
   return [
     element("p", { class: "line" }, verdictElement(answer.verdict), ` ${SENTENCES[answer.verdict] ?? ""}`),
     ...part("Error for the client", answer.message && block(visibleLines(answer.message))),
-    ...part("Matching rules", listed("ul", answer.rules.map(spoke))),
+    ...part("Matching rules", listed("ul", answer.rules.map(matchedRule))),
     ...part("Statements", listed("ol", answer.statements.map(statement))),
     ...part(answer.difference ? "What is sent instead" : "What is sent", sent(answer)),
     ...answer.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
@@ -81,14 +81,14 @@ function part(title, content) {
 }
 
 function listed(name, items) {
-  return items.length && element(name, { class: "spoke" }, ...items);
+  return items.length && element(name, { class: "matches" }, ...items);
 }
 
 function block(text) {
   return element("pre", { tabindex: "0" }, text);
 }
 
-function spoke({ name, pattern, verdict, reason, hint }) {
+function matchedRule({ name, pattern, verdict, reason, hint }) {
   return element("li", {},
     verdictElement(verdict), " ",
     element("bdi", { class: "by" }, visible(name)), ` (${pattern})`,

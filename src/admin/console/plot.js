@@ -51,8 +51,8 @@ export function totals(minutes) {
 
 /** "12 rejected, 3 rewritten" */
 export function inWords(minutes) {
-  const said = totals(minutes).filter(({ count }) => count > 0).map(({ kind, count }) => `${number(count)} ${kind}`);
-  return said.join(", ") || "none";
+  const counts = totals(minutes).filter(({ count }) => count > 0).map(({ kind, count }) => `${number(count)} ${kind}`);
+  return counts.join(", ") || "none";
 }
 
 /**

@@ -9,7 +9,7 @@ import { counted, number, time, visible, visibleLines } from "./text.js";
 const COUNTED = ["rejected", "rewritten", "excepted", "warned"];
 
 /** The part that does not change while the rule is the same. */
-export function writtenPart(rule) {
+export function definitionPart(rule) {
   const { written } = rule;
   const why = written.why ? [element("p", {}, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
   return element("div", { class: "written" },
@@ -27,9 +27,9 @@ function dedented(text) {
 }
 
 /** The rule's decisions until now. */
-export function spokenPart(rule, { now, minutes: span }) {
+export function decisionsPart(rule, { now, minutes: span }) {
   const minutes = minutesOf(rule);
-  return element("div", { class: "spoken" },
+  return element("div", { class: "decisions" },
     element("h3", {}, "Last hour"),
     element("div", { class: "plot large" }, plot(minutes, { now, span, about: visible(rule.name) })),
     axis(`${counted(span, "minute", "minutes")} ago`, inWords(minutes), "now"),
@@ -44,8 +44,8 @@ function axis(...texts) {
 }
 
 function verdicts({ verdicts, since }) {
-  const said = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
-  return element("p", {}, "Since ", timeElement(since, time(since)), `: ${said || "no decisions"}.`);
+  const counts = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
+  return element("p", {}, "Since ", timeElement(since, time(since)), `: ${counts || "no decisions"}.`);
 }
 
 function applications({ apps, more_apps: more, written }) {

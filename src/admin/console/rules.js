@@ -3,7 +3,7 @@
 import { arrange, byId, element, setText, words } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
 import { minutesOf, plot } from "./plot.js";
-import { spokenPart, writtenPart } from "./rule.js";
+import { decisionsPart, definitionPart } from "./rule.js";
 import { ago, counted, number, time, visible } from "./text.js";
 
 /** Rows shown until the user asks for all. */
@@ -48,7 +48,7 @@ function draw() {
   const table = byId("rules-table");
   arrange(table, shown.map((rule) => rowOf(rule).body), table.querySelector("tbody"));
   table.hidden = !shown.length;
-  tellEmpty(found.length);
+  showEmpty(found.length);
   const more = byId("rules-more");
   more.hidden = shown.length === found.length;
   setText(more, `Show all ${number(found.length)} rules`);
@@ -73,7 +73,7 @@ function matches(rule) {
   return [rule.name, pattern, mode, ...namespaces].some((text) => text.toLowerCase().includes(wanted));
 }
 
-function tellEmpty(found) {
+function showEmpty(found) {
   const { rules } = report;
   const loaded = rules.filter((rule) => rule.loaded).length;
   const empty = byId("rules-empty");
@@ -105,14 +105,14 @@ function keyOf(rule) {
 }
 
 /** docward does not count the options that `defaults` adds. */
-function silence({ pattern, mode }) {
+function noDecisions({ pattern, mode }) {
   return pattern === "defaults" && mode === "enforce" ? "not counted" : "never";
 }
 
 /** A rule's row, and below it, when it is open, its details. */
 class Row {
   constructor(key, rule) {
-    this.seen = "";
+    this.shownState = "";
     const id = `rule-${(opened += 1)}`;
     const control = { type: "button", class: "rule-name", "aria-expanded": "false", "aria-controls": id };
     this.button = element("button", control, element("bdi", {}, visible(rule.name)));
@@ -134,14 +134,14 @@ class Row {
   }
 
   show(rule, report) {
-    const seen = JSON.stringify(rule);
-    const spokeAnew = seen !== this.seen;
-    [this.rule, this.report, this.seen] = [rule, report, seen];
+    const state = JSON.stringify(rule);
+    const changed = state !== this.shownState;
+    [this.rule, this.report, this.shownState] = [rule, report, state];
     // The plot moves with every minute.
     const minute = Math.floor(report.now / 60_000);
-    if (spokeAnew || minute !== this.minute) {
+    if (changed || minute !== this.minute) {
       this.minute = minute;
-      this.head.classList.toggle("silent", rule.last === null);
+      this.head.classList.toggle("unmatched", rule.last === null);
       this.head.replaceChildren(this.nameCell(), ...this.cells());
       if (this.isOpen) this.showDetails();
     }
@@ -149,11 +149,11 @@ class Row {
   }
 
   showDetails() {
-    if (!this.told) {
-      this.told = element("div", { class: "told" }, writtenPart(this.rule), "");
-      this.details.append(element("td", { colspan: String(COLUMNS) }, this.told));
+    if (!this.contents) {
+      this.contents = element("div", { class: "contents" }, definitionPart(this.rule), "");
+      this.details.append(element("td", { colspan: String(COLUMNS) }, this.contents));
     }
-    this.told.lastChild.replaceWith(spokenPart(this.rule, this.report));
+    this.contents.lastChild.replaceWith(decisionsPart(this.rule, this.report));
   }
 
   /** Built once, so that its button keeps the focus. */
@@ -165,16 +165,16 @@ class Row {
     this.name.append(
       element("span", { class: "about" }, `${written.pattern} · `, element("bdi", {}, visible(first ?? "")),
         others.length ? ` and ${number(others.length)} more` : ""),
-      ...(loaded ? [] : [element("span", { class: "retired" }, "no longer loaded")]));
+      ...(loaded ? [] : [element("span", { class: "unloaded" }, "no longer loaded")]));
     return this.name;
   }
 
   cells() {
     const { verdicts, written, last, since } = this.rule;
     const { now, minutes: span } = this.report;
-    const counts = Object.entries(COLUMNS_OF).map(([label, said]) =>
-      numberCell(said.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
-    this.last = last === null ? element("span", { class: "quiet" }, silence(written)) : timeElement(last, ago(last));
+    const counts = Object.entries(COLUMNS_OF).map(([label, kinds]) =>
+      numberCell(kinds.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
+    this.last = last === null ? element("span", { class: "quiet" }, noDecisions(written)) : timeElement(last, ago(last));
     return [
       element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode)),
       ...counts,

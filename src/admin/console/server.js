@@ -8,7 +8,7 @@ const SILENCE = 40_000;
 const EVENT_LENGTH = 1 << 20;
 
 /** A response with another status than 200. */
-export class Refused extends Error {
+export class RequestError extends Error {
   /**
    * @param {number} status
    * @param {any} answer the JSON body; null if the body is not JSON
@@ -65,9 +65,9 @@ export async function follow(listener) {
 
 /** Server-sent events as docward writes them: lines that end in a line feed, data as JSON on one line. */
 class EventReader {
-  /** @param {(name: string, data: any) => void} tell */
-  constructor(tell) {
-    this.tell = tell;
+  /** @param {(name: string, data: any) => void} emit */
+  constructor(emit) {
+    this.emit = emit;
     this.rest = "";
   }
 
@@ -83,16 +83,16 @@ class EventReader {
       const colon = line.indexOf(":");
       return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
     }));
-    if (fields.has("data")) this.tell(fields.get("event") ?? "message", JSON.parse(fields.get("data") ?? "null"));
+    if (fields.has("data")) this.emit(fields.get("event") ?? "message", JSON.parse(fields.get("data") ?? "null"));
   }
 }
 
 async function send(path, options) {
   const known = token.get();
   // Tokens are printable ASCII; other characters are not valid in a header.
-  if (known && !/^[!-~]+$/.test(known)) throw new Refused(401, null);
+  if (known && !/^[!-~]+$/.test(known)) throw new RequestError(401, null);
   const headers = { ...options.headers, ...(known ? { Authorization: `Bearer ${known}` } : {}) };
   const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
-  if (!response.ok) throw new Refused(response.status, await response.json().catch(() => null));
+  if (!response.ok) throw new RequestError(response.status, await response.json().catch(() => null));
   return response;
 }

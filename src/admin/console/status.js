@@ -68,8 +68,8 @@ function memberState({ role, answers, failure }) {
 /** The decisions of all rules, added up. */
 export function showHour({ rules, now, minutes: span }) {
   const minutes = added(rules.map(minutesOf));
-  const said = totals(minutes).filter(({ count }) => count > 0);
-  byId("hour").replaceChildren(...(said.length ? said.map(legend) : ["none"]));
+  const counts = totals(minutes).filter(({ count }) => count > 0);
+  byId("hour").replaceChildren(...(counts.length ? counts.map(legend) : ["none"]));
   byId("hour-plot").replaceChildren(plot(minutes, { now, span, about: "All rules" }));
 }
 

@@ -2,13 +2,13 @@
 
 import { byId, element, setText } from "./dom.js";
 import { kindOf, timeElement, verdictElement } from "./pieces.js";
-import { Refused, follow } from "./server.js";
+import { RequestError, follow } from "./server.js";
 import { counted, number, time, visible } from "./text.js";
 
 /** The maximum of shown entries, and of waiting decisions. It is more than docward sends to a client that reconnects. */
 const KEPT = 300;
 /** The minimum interval between announcements to screen readers. */
-const NEWS_INTERVAL = 10_000;
+const ANNOUNCEMENT_INTERVAL = 10_000;
 
 /** @type {Map<string, {decision: any, item: HTMLElement}>} shown, the oldest first */
 const shown = new Map();
@@ -17,16 +17,16 @@ const waiting = new Map();
 let paused = false;
 let drawing = false;
 let missed = 0;
-let untold = 0;
+let unannounced = 0;
 let following = false;
-let onSpoken = () => {};
+let onDecision = () => {};
 
-/** @param {() => void} spoken called for every decision */
-export function startTail(spoken) {
-  onSpoken = spoken;
+/** @param {() => void} listener called for every decision */
+export function startTail(listener) {
+  onDecision = listener;
   byId("tail-pause").addEventListener("click", () => setPaused(!paused));
   for (const id of ["tail-rule", "tail-text"]) byId(id).addEventListener("input", filter);
-  setInterval(tellNews, NEWS_INTERVAL);
+  setInterval(announce, ANNOUNCEMENT_INTERVAL);
   filter();
 }
 
@@ -38,7 +38,7 @@ export async function followDecisions() {
     await follow({ opened: () => setState("live"), event: take });
     setState("reconnecting …");
   } catch (error) {
-    setState(error instanceof Refused ? error.message : "no connection; retrying …");
+    setState(error instanceof RequestError ? error.message : "no connection; retrying …");
   } finally {
     following = false;
   }
@@ -72,19 +72,19 @@ function take(name, data) {
     waiting.delete(waiting.keys().next().value);
     missed += 1;
   }
-  onSpoken();
-  tellWaiting();
+  onDecision();
+  showWaiting();
   drawSoon();
 }
 
 function setPaused(now) {
   paused = now;
   byId("tail-pause").setAttribute("aria-pressed", String(paused));
-  tellWaiting();
+  showWaiting();
   if (!paused) drawSoon();
 }
 
-function tellWaiting() {
+function showWaiting() {
   const count = waiting.size;
   setText(byId("tail-pause"), paused ? `Resume${count ? ` (${number(count)} waiting)` : ""}` : "Pause");
 }
@@ -106,7 +106,7 @@ function draw() {
     shown.set(key, { decision, item });
     list.prepend(item);
   }
-  untold += waiting.size;
+  unannounced += waiting.size;
   waiting.clear();
   while (list.childElementCount > KEPT) forget(list.lastElementChild);
   filter();
@@ -165,10 +165,10 @@ function sender({ app, users, client, connection }) {
   return [...named("app", app), ...named("user", users?.join(", ")), from];
 }
 
-function tellNews() {
-  if (!untold) return;
+function announce() {
+  if (!unannounced) return;
   const last = [...shown.values()].at(-1)?.decision;
   const words = last ? `; the last: ${last.verdict} by ${visible(last.rule)} on ${visible(last.namespace)}` : "";
-  setText(byId("tail-news"), `${counted(untold, "new decision", "new decisions")}${words}`);
-  untold = 0;
+  setText(byId("tail-news"), `${counted(unannounced, "new decision", "new decisions")}${words}`);
+  unannounced = 0;
 }

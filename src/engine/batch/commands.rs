@@ -51,6 +51,22 @@ impl TransactionCommands<'_, '_> {
         self.select(&statement.without_conditions(), 1, &fields)
     }
 
+    /// An update that no document takes: it fails for each statement whose own filter, without the rules' conditions, matches
+    /// one.
+    pub(super) fn match_all(&self, namespace: Namespace<'_>, statements: &[&Statement<'_>]) -> Vec<u8> {
+        let Namespace { database, collection } = namespace;
+        self.command(database, |w| {
+            w.string("update", collection);
+            w.array("updates", |a| statements.iter().for_each(|statement| a.nested(|w| write_match(w, statement))));
+            w.boolean("ordered", false);
+            // Nothing is written that other members could have.
+            w.nested("writeConcern", |w| w.int32("w", 1));
+            if let Some(constants) = self.job.command.body.get("let") {
+                w.value("let", constants);
+            }
+        })
+    }
+
     pub(super) fn find(&self, statement: &Statement<'_>, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = CowDocument::from_writer(filter.to_vec());
         self.query(self.job.batch.namespace(statement), filter.as_document(), limit, fields, |w| {
@@ -167,6 +183,19 @@ impl TransactionCommands<'_, '_> {
         }
         if let Some(own) = self.own {
             own.write(w);
+        }
+    }
+}
+
+/// A statement's filter with an update that the server refuses for every document.
+fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
+    let Operation::Update(update) = &statement.operation else { return };
+    w.value("q", Value::document(update.filter.as_document()));
+    // The text is for who finds the command in a profile.
+    w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "docward looks for a match")));
+    for name in ["hint", "collation"] {
+        if let Some(value) = statement.option(name) {
+            w.value(name, value);
         }
     }
 }

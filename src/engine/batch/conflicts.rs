@@ -17,7 +17,7 @@ use crate::patterns::{Rule, Unmatched};
 const MAX_INSERTS: u32 = 4;
 
 /// BadValue, FailedToParse, TypeMismatch, an invalid regular expression: what a filter can be wrong by.
-const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
+pub(super) const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 
 /// How often a statement is sent once more because others inserted or deleted the document between two steps.
 const MAX_ATTEMPTS: u32 = 16;
@@ -81,7 +81,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the plan waits for what the client's filter matches.
     pub(in crate::engine) fn looks(&self) -> bool {
-        matches!(self.awaiting, Awaiting::Look(..))
+        matches!(self.awaiting, Awaiting::Look(..) | Awaiting::Looks(_))
     }
 
     /// Goes on with a statement that matched nothing, in view of what its own filter matches.
@@ -103,8 +103,7 @@ impl<'f> BatchJob<'f> {
         };
         match (found.first(), run.stage) {
             (None, Stage::Look | Stage::Update) if let Some(refused) = self.otherwise(&run) => {
-                self.refuse_unmatched(&run, refused, outcomes);
-                Flow::Continue(())
+                self.refuse_run(&run, refused, outcomes)
             }
             (None, Stage::Update | Stage::Look) => {
                 self.go_on(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
@@ -126,10 +125,7 @@ impl<'f> BatchJob<'f> {
             // Nothing matches the filter, yet its key is taken: the server's own error.
             (None, Stage::Insert) => self.as_answered(run, unmatched),
             (stored, _) => match self.objection(&run, stored.copied()) {
-                Some(refused) => {
-                    self.refuse_unmatched(&run, refused, outcomes);
-                    Flow::Continue(())
-                }
+                Some(refused) => self.refuse_run(&run, refused, outcomes),
                 None => self.as_answered(run, unmatched),
             },
         }
@@ -277,8 +273,13 @@ impl<'f> BatchJob<'f> {
         })
     }
 
-    fn refuse_unmatched(&mut self, run: &Run, refused: RejectedBy<'f>, outcomes: &mut RuleOutcomes) {
-        let Some(evaluated) = run.statements.first().and_then(|index| self.evaluated.get_mut(*index)) else { return };
+    fn refuse_run(&mut self, run: &Run, refused: RejectedBy<'f>, outcomes: &mut RuleOutcomes) -> Flow {
+        run.statements.iter().for_each(|index| self.refuse_unmatched(*index, refused.clone(), outcomes));
+        Flow::Continue(())
+    }
+
+    pub(super) fn refuse_unmatched(&mut self, index: usize, refused: RejectedBy<'f>, outcomes: &mut RuleOutcomes) {
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let said = if refused.is_conflict() { OutcomeKind::Conflict } else { OutcomeKind::Reject };
         outcomes.note(refused.rule, self.batch.namespace(&evaluated.statement), said, Some(&refused.rejection));
         evaluated.refused = Some(refused);

@@ -221,3 +221,27 @@ fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {
         assert_eq!(labels, labelled.then_some("RetryableWriteError"), "{body}: {reply}");
     }
 }
+
+#[test]
+fn a_look_for_many_that_meets_a_step_down_is_the_writes_own() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
+    let gone = replies(doc! {"ok": 0.0, "code": 10107, "errmsg": "not primary"});
+    for retryable in [true, false] {
+        let mut body = doc! {"update": "c", "ordered": false, "$db": "d"};
+        if retryable {
+            body.extend(doc! {"txnNumber": 4i64, "lsid": {"id": 1}});
+        }
+        let message = frame(&body, "updates", &[replace.clone(), replace.clone()], 0);
+        let mut session = session();
+        let mut plan = Plan::new(&message, &rules, NOW);
+        let Step::Exchange(look) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+        let (look, _) = documents(&look);
+        assert_eq!(look.get_array("updates").unwrap().len(), 2);
+        assert!(!look.contains_key("txnNumber"));
+        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session) else { panic!("no reply") };
+        let (reply, _) = documents(&reply);
+        assert_eq!(reply.get_i32("code").unwrap(), 10107);
+        assert_eq!(reply.contains_key("errorLabels"), retryable);
+    }
+}

@@ -102,6 +102,9 @@ fn what_was_guessed_is_told() {
         needs("replacement: {}\nexcept: { users: [admin.root] }", "db.c.replaceOne({}, {a: 1})"),
         "users, db.c.find({}, {_id: 1}).limit(1)"
     );
+    let batch = "db.c.bulkWrite([{replaceOne: {filter: {_id: 1}, replacement: {}}}, {replaceOne: {filter: {a: 2}, replacement: {}}}])";
+    let finds = "db.c.find({_id: 1}, {_id: 1}).limit(1), db.c.find({a: 2}, {_id: 1}).limit(1)";
+    assert_eq!(needs("replacement: {}", batch), finds);
     assert_eq!(needs("sequence: { field: no, counter: k }", "db.c.insertMany([{}, {}])"), "2 numbers of k");
     assert_eq!(needs("sequence: { field: no, strategy: optimistic }", "db.c.insertOne({})"), "the largest no");
     let looks = needs("tree: {}", "db.c.insertOne({_id: 1, parent: 2})");
