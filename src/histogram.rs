@@ -1,9 +1,10 @@
-//! Durations counted by size, by many threads at once and without locks.
+//! A lock-free histogram of durations that many threads can update.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds in nanoseconds: a loopback's few microseconds to a failover's seconds, three for each power of ten.
+/// Upper bounds of the buckets in nanoseconds, three for each power of ten: from a few microseconds on a loopback to
+/// the seconds of a failover.
 pub const BOUNDS: [u64; 20] = [
     5_000,
     10_000,
@@ -26,10 +27,10 @@ pub const BOUNDS: [u64; 20] = [
     5_000_000_000,
     10_000_000_000,
 ];
-/// One more than bounds: for whatever is longer.
+/// One bucket for each bound, and one for longer durations.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// Counts since it was made.
+/// Counts since its creation.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -37,10 +38,10 @@ pub struct Histogram {
     sum: AtomicU64,
 }
 
-/// What a histogram said at one time; a bucket and the sum may be of moments apart.
+/// A snapshot of a histogram. It is not atomic: the buckets and the sum may be from slightly different times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Not cumulative; see [`BOUNDS`].
+    /// Counts by bucket, not cumulative; see [`BOUNDS`].
     pub buckets: [u64; BUCKETS],
     /// In nanoseconds.
     pub sum: u64,
@@ -73,7 +74,7 @@ impl Reading {
         self.buckets.iter().sum()
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of another snapshot.
     pub fn merge(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
         self.sum += other.sum;
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_counts_where_it_fits() {
+    fn a_duration_is_counted_in_its_bucket() {
         let histogram = Histogram::default();
         for nanoseconds in [0, 5_000, 5_001, 10_000_000_000, 10_000_000_001] {
             histogram.add(nanoseconds);

@@ -1,13 +1,13 @@
 //! docward: a MongoDB wire-protocol proxy that enforces data-modelling patterns.
 //!
-//! The floors, each knowing only those before it (ARCHITECTURE.md walks a message through them):
+//! The layers, each of which depends only on the ones before it (ARCHITECTURE.md follows a message through them):
 //!
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: what a message asks, and what becomes of it; pure
-//! - `audit`: past traffic held against rules; pure
-//! - `service`, `proxy`, `otlp`, `admin`, `cli`: the shell with sockets and clocks; only with the feature
-//!   `io`, which is the default
+//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: the meaning of a message and the verdict on it; pure
+//! - `audit`: recorded traffic evaluated against rules; pure
+//! - `service`, `proxy`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
+//!   default
 
 #[cfg(feature = "io")]
 pub mod admin;

@@ -1,12 +1,11 @@
-//! The `docward` binary: reads the command line and runs the subcommand. The story of `serve` is
-//! in `cli/serve.rs`.
+//! The `docward` binary: parses the command line and runs the subcommand. `cli/serve.rs` contains `serve`.
 
 use std::process::ExitCode;
 
 use docward::cli::Arguments;
 
-/// Messages that must be collected or rewritten are allocated and freed at once, on many threads; mimalloc
-/// does that faster than the system's allocators, above all musl's.
+/// Buffered and rewritten messages are allocated and freed on many threads. mimalloc is faster for that than the
+/// system allocators, above all musl's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,10 @@
-//! Text that must not be printed: a type for it where it is expected, and [`redact`] for text that may hold it by mistake.
+//! Protects secrets from being printed: [`Secret`] for text that is known to be secret, [`redact`] for text that may
+//! contain credentials by mistake.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Stands in output where a secret was.
+/// The text printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";
 
 /// Text whose `Debug` and `Display` are [`HIDDEN`].
@@ -11,13 +12,13 @@ pub(crate) const HIDDEN: &str = "***";
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being printed.
+    /// Wraps a secret text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself: for use, never for a message.
+    /// Returns the text. It must not be printed.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -36,11 +37,11 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Before user, password and host in a URL.
+/// The separator before user, password and host in a URL.
 const SCHEME_END: &str = "://";
 
-/// `text` without the user names and passwords of URLs in it: in each line, all between `://` and the last `@` before
-/// the next `://` is [`HIDDEN`]. That is too much rather than too little, since a password may hold any character.
+/// Returns `text` with the credentials of URLs replaced: in each line, everything between `://` and the last `@`
+/// before the next `://` becomes [`HIDDEN`]. This may hide too much, because a password may contain any character.
 #[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
     if !has_credentials(text) {
@@ -59,7 +60,7 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same, every hidden byte replaced by one `*`, so that places in the text stay where they are.
+/// Replaces each byte of credentials by `*`, so that offsets in the text do not change.
 pub(crate) fn mask_credentials(line: &mut String) {
     let mut done = 0;
     while let Some((from, to)) = credentials(&line[done..]) {
@@ -68,7 +69,7 @@ pub(crate) fn mask_credentials(line: &mut String) {
     }
 }
 
-/// Replaces each byte of `text[from..to]` by `*`. Both are at characters' ends.
+/// Replaces each byte of `text[from..to]` by `*`. Both must be character boundaries.
 pub(crate) fn mask(text: &mut String, from: usize, to: usize) {
     text.replace_range(from..to, &"*".repeat(to - from));
 }
@@ -77,7 +78,7 @@ fn has_credentials(text: &str) -> bool {
     text.contains(SCHEME_END) && text.contains('@')
 }
 
-/// Where the first credentials of a URL stand in a line, without the `@`.
+/// Returns the range of the first credentials of a URL in a line, without the `@`.
 fn credentials(line: &str) -> Option<(usize, usize)> {
     let mut searched = 0;
     loop {

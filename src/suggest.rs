@@ -1,11 +1,10 @@
-//! "Did you mean": the allowed word nearest to what was written. For whoever reads what people write: rules, mongosh
-//! syntax.
+//! Suggestions for misspelled words in rules and in mongosh syntax ("did you mean").
 
-/// The one of `words` that `written` was probably meant to be, if any is near enough: one edit
-/// for every three letters, upper and lower case and `_`, `-` or nothing between words all the same.
+/// Returns the word of `words` that is most similar to `written`, if it is similar enough: one edit for every three
+/// letters. Case, `_` and `-` are ignored.
 #[must_use]
 pub(crate) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    // Long garbage is nobody's typing mistake, and the distance is quadratic.
+    // A longer text is not a typing error, and the distance takes quadratic time.
     const LONGEST: usize = 64;
     if written.len() > LONGEST {
         return None;
@@ -20,13 +19,13 @@ pub(crate) fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str
     (distance <= 1.max(written.chars().count() / 3)).then_some(word)
 }
 
-/// `words` as alternatives for people: "`a`, `b` or `c`".
+/// Returns `words` as alternatives: "`a`, `b` or `c`".
 #[must_use]
 pub(crate) fn one_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "or")
 }
 
-/// `words` as a list for people: "`a`, `b` and `c`".
+/// Returns `words` as a list: "`a`, `b` and `c`".
 #[must_use]
 pub(crate) fn all_of<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     joined(words, "and")
@@ -46,10 +45,10 @@ mod tests {
     use super::{all_of, nearest, one_of};
 
     #[test]
-    fn finds_what_was_meant() {
-        let words = ["reject", "merge", "guard", "max_attempts"];
+    fn finds_the_most_similar_word() {
+        let words = ["reject", "merge", "cascade", "max_attempts"];
         for (written, expected) in [
-            ("gaurd", Some("guard")),
+            ("csacade", Some("cascade")),
             ("rejects", Some("reject")),
             ("Merge", Some("merge")),
             ("maxAttempts", Some("max_attempts")),

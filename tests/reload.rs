@@ -73,7 +73,7 @@ fn sighup_loads_at_once_and_docward_survives_a_folder_without_files() {
     await_rule(&docward, Some("'second'"));
     std::fs::remove_file(&file).unwrap();
     docward.signal("HUP");
-    docward.wait_for_log("there is no rule file");
+    docward.wait_for_log("this folder has no rule file");
     await_rule(&docward, Some("'second'"));
 }
 

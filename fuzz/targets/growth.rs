@@ -1,5 +1,5 @@
-//! Inputs of any size: each family is one thing that a client or a file may have many of. What a reader does for an
-//! input is to be in proportion to its length.
+//! Inputs of any size. Each family repeats one thing that a client or a file may have many times. The work of a
+//! parser must be proportional to the length of its input.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 
 use super::fixture::Message;
 
-/// An input for `target` that has some thing `count` times.
+/// Inputs for `target` that contain something `count` times.
 pub struct Family {
     pub target: &'static str,
     pub name: &'static str,
@@ -25,15 +25,15 @@ pub const FAMILIES: &[Family] = &[
     family("document", "one value", |n| body(&doc! { "a": "x".repeat(n) })),
     family("command", "documents", |n| frame(insert("orders", n))),
     family("command", "statements", |n| frame(updates("elsewhere", n))),
-    family("plan", "fields of a command", |n| chosen(with(doc! { "saslStart": 1 }, fields(n)))),
-    family("plan", "documents to number", |n| chosen(insert("orders", n))),
-    family("plan", "documents with a bound", |n| chosen(insert("books", n))),
-    family("plan", "replacements to reject", |n| chosen(updates("orders", n))),
-    family("plan", "replacements to merge", |n| chosen(updates("customers", n))),
-    family("plan", "fields set", |n| chosen(update("orders", doc! {}, doc! { "$set": fields(n) }))),
-    family("plan", "parts of a path", |n| chosen(update("users", doc! {}, doc! { "$set": { path(n): 1 } }))),
+    family("plan", "fields of a command", |n| plan_input(with(doc! { "saslStart": 1 }, fields(n)))),
+    family("plan", "documents to number", |n| plan_input(insert("orders", n))),
+    family("plan", "documents with a bound", |n| plan_input(insert("books", n))),
+    family("plan", "replacements to reject", |n| plan_input(updates("orders", n))),
+    family("plan", "replacements to merge", |n| plan_input(updates("customers", n))),
+    family("plan", "fields set", |n| plan_input(update("orders", doc! {}, doc! { "$set": fields(n) }))),
+    family("plan", "parts of a path", |n| plan_input(update("users", doc! {}, doc! { "$set": { path(n): 1 } }))),
     family("plan", "clauses of a filter", |n| {
-        chosen(update("books", doc! { "$and": clauses(n) }, doc! { "$inc": { "available": -1 } }))
+        plan_input(update("books", doc! { "$and": clauses(n) }, doc! { "$inc": { "available": -1 } }))
     }),
     family("shell", "parts of a name", |n| format!("db.{}.find()", path(n)).into_bytes()),
     family("shell", "documents", |n| format!("db.c.insertMany([{}])", "{a: 1},".repeat(n)).into_bytes()),
@@ -83,8 +83,8 @@ fn frame(mut command: Document) -> Vec<u8> {
     Message::new(command).to_frame(1, 0).to_bytes()
 }
 
-/// As the target `plan` takes it.
-fn chosen(command: Document) -> Vec<u8> {
+/// Returns an input of the target `plan`.
+fn plan_input(command: Document) -> Vec<u8> {
     [&7u64.to_le_bytes()[..], &frame(command)].concat()
 }
 

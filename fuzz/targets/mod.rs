@@ -1,10 +1,10 @@
-//! What every input must leave true, one function for each reader of others' bytes: no panic, and the
-//! properties that its comment names.
+//! Fuzz targets, one function for each parser of untrusted bytes. No input may cause a panic, and each function
+//! checks the properties in its comment.
 //!
 //! The coverage-guided runs (`make fuzz`) and the short run in `tests/fuzz_smoke.rs` share this file.
 
-#![allow(dead_code, reason = "each program runs one of them")]
-#![allow(clippy::unwrap_used, reason = "a panic is the finding")]
+#![allow(dead_code, reason = "each program uses one target")]
+#![allow(clippy::unwrap_used, reason = "a panic is a finding")]
 
 #[path = "../../tests/support/frame.rs"]
 pub mod fixture;
@@ -31,7 +31,7 @@ use docward::wire::{Header, OpCode};
 pub use plans::{plan, shell};
 pub use traffic::traffic;
 
-/// A target's name and function.
+/// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const ALL: &[Target] = &[
@@ -45,16 +45,16 @@ pub const ALL: &[Target] = &[
     ("traffic", traffic),
 ];
 
-/// One frame: read or refused; what was read is written and read again as the same; a handshake that
-/// docward rewrites can be read.
+/// One frame: it is parsed or an error. A parsed message that is written and parsed again is the same. A rewritten
+/// handshake can be parsed.
 pub fn frame(bytes: &[u8]) {
     let mut addresses = AddressMap::new("proxy:1".into());
     addresses.add("a:1".into(), "proxy:1".into());
-    let faces = [Presentation::Member(addresses), Presentation::Standalone];
+    let presentations = [Presentation::Member(addresses), Presentation::Standalone];
     let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());
-    let replies = faces.iter().map(|face| rewrite_reply(bytes, face, &mut Negotiation::default()));
+    let replies = presentations.iter().map(|presentation| rewrite_reply(bytes, presentation, &mut Negotiation::default()));
     for rewritten in replies.chain([request]) {
         let Ok(Some(frame)) = rewritten else { continue };
         match Header::of_frame(&frame).unwrap().op_code {
@@ -77,19 +77,19 @@ pub fn frame(bytes: &[u8]) {
     assert!(again.sequences.iter().map(|one| one.as_bytes()).eq(message.sequences.iter().map(|one| one.as_bytes())));
 }
 
-/// One OP_COMPRESSED: what is taken out is as long as was claimed, its beginning is what a look at the beginning
-/// shows, a look that finds all in order is right, and it goes into an envelope and out again as it is.
+/// One OP_COMPRESSED: the decompressed message has the claimed length and begins with the peeked bytes. If a checked
+/// peek succeeds, decompression does too. Compressing and decompressing the message returns it unchanged.
 pub fn compressed(bytes: &[u8]) {
     let whole = decompress(bytes);
-    let looks = [Depth::UpTo(4), Depth::Checked(100)].map(|depth| peek_compressed(bytes, depth));
+    let peeks = [Depth::UpTo(4), Depth::Checked(100)].map(|depth| peek_compressed(bytes, depth));
     let Ok(message) = whole else {
-        assert!(Header::of_frame(bytes).is_err() || looks[1].is_err(), "{bytes:?} is {:?}", looks[1]);
+        assert!(Header::of_frame(bytes).is_err() || peeks[1].is_err(), "{bytes:?} is {:?}", peeks[1]);
         return;
     };
     assert_eq!(Header::of_frame(&message).map(|header| header.length), Ok(message.len()));
-    // A window that only a whole message is worth is the one thing that a look refuses.
-    for look in looks.iter().flatten() {
-        assert!(message.starts_with(look) && look.len() > 16);
+    // Only a peek fails for a large zstd window, so it may return an error here.
+    for peek in peeks.iter().flatten() {
+        assert!(message.starts_with(peek) && peek.len() > 16);
     }
     for compressor in [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd] {
         if let Some(packed) = compress(&message, compressor.into()) {
@@ -98,8 +98,8 @@ pub fn compressed(bytes: &[u8]) {
     }
 }
 
-/// One document: what ours reads the bson crate reads too, as the same keys and values; a changed copy can
-/// be read and says what was set.
+/// One document: the bson crate reads the same keys and values. A changed copy can be parsed and contains the new
+/// value.
 pub fn document(bytes: &[u8]) {
     let peeked: Vec<_> = peek(bytes).map(|element| element.key).collect();
     let Ok(document) = Document::parse(bytes) else { return };
@@ -107,7 +107,7 @@ pub fn document(bytes: &[u8]) {
     assert_eq!(peeked, keys);
     let theirs = RawDocument::from_bytes(bytes).unwrap();
     for (ours, theirs) in document.elements().zip(theirs.iter_elements()) {
-        // A key that is not UTF-8 is where the bson crate stops.
+        // The bson crate stops at a key that is not UTF-8.
         let Ok(theirs) = theirs else { break };
         assert_eq!((ours.key, ours.value.bytes.len()), (theirs.key().as_str().as_bytes(), theirs.size()));
         assert_eq!(ours.value.kind, Kind::from_tag(theirs.element_type() as u8).unwrap());
@@ -125,7 +125,7 @@ pub fn document(bytes: &[u8]) {
     }
 }
 
-/// One command: its statements, written back whole or one by one, are read as the same statements.
+/// One command: its statements, written together or one by one, are read as the same number of statements.
 pub fn command(bytes: &[u8]) {
     let Ok(command) = Command::parse(bytes) else { return };
     let Some(form) = Form::of(classify(command.name.as_bytes())) else { return };
@@ -143,7 +143,7 @@ fn statements(frame: &[u8], form: Form) -> usize {
     Batch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
 }
 
-/// A rule file: loaded, or refused with words.
+/// A rule file: it loads, or the report is not empty.
 pub fn rules(bytes: &[u8]) {
     if let Err(report) = load(&String::from_utf8_lossy(bytes)) {
         assert!(!report.to_string().is_empty());

@@ -1,4 +1,4 @@
-//! A message before rules, carried out with whatever answers a server or a lookup may give.
+//! Evaluates a message against rules, with arbitrary results of the server and of lookups.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use docward::wire::{Header, OpCode};
 use super::random::Random;
 use super::{load, seeds};
 
-/// The database that the shell is in.
+/// The shell's current database.
 const DATABASE: &str = "shop";
 
 pub const RULES: &str = include_str!("rules.yaml");
@@ -20,11 +20,11 @@ pub const RULES: &str = include_str!("rules.yaml");
 pub static LOADED: LazyLock<RuleSet> = LazyLock::new(|| load(RULES).unwrap_or_else(|report| panic!("{report}")));
 static REPLIES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(seeds::replies);
 
-/// Steps after which a plan should long have ended; the longest of these rules take some ten.
+/// The maximum number of steps of a plan. The longest plan of these rules needs about ten.
 const MAX_STEPS: usize = 40;
 
-/// Eight bytes to choose answers by, then a frame: a whole frame is told apart, never otherwise than its
-/// beginning was; its plan ends, and sends on what can be read again.
+/// Eight bytes that seed the results, then a frame. Triage of the complete frame agrees with triage of its start. The
+/// plan ends, and it sends only messages that can be parsed.
 pub fn plan(bytes: &[u8]) {
     let Some((choices, frame)) = bytes.split_first_chunk() else { return };
     let mut random = Random(u64::from_le_bytes(*choices) | 1);
@@ -33,14 +33,13 @@ pub fn plan(bytes: &[u8]) {
     let whole = matches!(Header::parse(frame), Ok(Some(header)) if header.length <= frame.len());
     assert!(!whole || decided != Triage::More);
     let early = triage(&frame[..random.below(frame.len())], &LOADED);
-    // A frame that lets itself be told early is told the same when all of it is here, but for the caution
-    // of evaluation what later turns out to concern nobody.
+    // Early triage may only be more careful: it may evaluate a frame that no rule applies to.
     assert!(matches!(early, Triage::More | Triage::Evaluate) || early == decided, "{early:?} became {decided:?}");
-    carry_out(frame, &mut random);
+    run_plan(frame, &mut random);
 }
 
-/// A text for the shell: refused at a place in it, or read as commands that are shown, read again as the same,
-/// and evaluated_dry before the rules.
+/// A shell text: it is an error with a valid span, or it parses into commands. Each command, rendered and parsed
+/// again, is the same. Each is evaluated by a dry run.
 pub fn shell(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let parsed = match shell::parse(&text, DATABASE) {
@@ -56,7 +55,7 @@ pub fn shell(bytes: &[u8]) {
     }
 }
 
-fn carry_out(frame: &[u8], random: &mut Random) {
+fn run_plan(frame: &[u8], random: &mut Random) {
     let mut session = Session::default();
     let mut plan = Plan::new(frame, &LOADED, Now { milliseconds: 5 });
     let mut step = plan.next(Input::Start, &mut session);
@@ -69,18 +68,18 @@ fn carry_out(frame: &[u8], random: &mut Random) {
         step = match step {
             Step::Exchange(message) => {
                 assert_readable(&message);
-                last = changed(&REPLIES[random.below(REPLIES.len())], random);
+                last = corrupted(&REPLIES[random.below(REPLIES.len())], random);
                 plan.next(Input::Reply(&last), &mut session)
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
-            Step::Yield => unreachable!("others have had their turn above"),
+            Step::Yield => unreachable!("the loop above handles Yield"),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: std::time::Duration::ZERO }, &mut session),
-            Step::ForwardOriginal { .. } if is_guarded_write(frame) => return assert_readable(frame),
+            Step::ForwardOriginal { .. } if is_protected_write(frame) => return assert_readable(frame),
             Step::Forward { message, .. } => return assert_readable(&message),
             Step::Reply(reply) => {
                 let header = Header::of_frame(&reply).unwrap();
                 let readable = header.op_code == OpCode::Reply || Reply::parse(&reply).is_ok();
-                // What the server says of what docward did not change goes on as it is.
+                // A server's reply to an unchanged command is forwarded unchanged.
                 return assert!(readable || reply.get(16..) == last.get(16..), "{reply:?}");
             }
             Step::ForwardOriginal { .. } | Step::Silent | Step::Close(_) => return,
@@ -88,8 +87,8 @@ fn carry_out(frame: &[u8], random: &mut Random) {
     }
 }
 
-/// One reply in three has a byte that no server sent; its length is what whoever read it from a socket went by.
-fn changed(reply: &[u8], random: &mut Random) -> Vec<u8> {
+/// Corrupts one byte in a third of the replies, but not the length: the reader of the socket has used it already.
+fn corrupted(reply: &[u8], random: &mut Random) -> Vec<u8> {
     let mut reply = reply.to_vec();
     if random.below(3) == 0 {
         let at = 4 + random.below(reply.len() - 4);
@@ -108,7 +107,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<Found, LookupError> {
     }
 }
 
-/// What docward sends to the server for a protected collection is a command it would read again.
+/// Checks that a message to the server for a protected collection is a valid command.
 fn assert_readable(message: &[u8]) {
     let command = Command::parse(message).unwrap_or_else(|error| panic!("{error} in {message:?}"));
     if let Some(form) = Form::of(classify(command.name.as_bytes())) {
@@ -116,7 +115,7 @@ fn assert_readable(message: &[u8]) {
     }
 }
 
-fn is_guarded_write(frame: &[u8]) -> bool {
+fn is_protected_write(frame: &[u8]) -> bool {
     let Ok(command) = Command::parse(frame) else { return true };
     let protected = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
     protected && Form::of(classify(command.name.as_bytes())).is_some()

@@ -1,12 +1,12 @@
-//! Well-formed frames to begin with: what drivers send, in all the forms docward reads, and replies.
+//! Well-formed seed frames: driver requests in all forms that docward reads, and replies.
 
 use bson::{DateTime, Document, doc};
 use docward::audit::capture::{self, Sender};
 use docward::engine::command_of_frame;
 
-use super::fixture::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message as Made};
+use super::fixture::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message};
 
-/// Requests of every class, on protected and unprotected collections.
+/// Returns requests of every class, on protected and unprotected collections.
 pub fn frames() -> Vec<Vec<u8>> {
     let session = || doc! { "lsid": { "id": 7 }, "txnNumber": 3i64 };
     let at = DateTime::from_millis(77);
@@ -23,7 +23,7 @@ pub fn frames() -> Vec<Vec<u8>> {
         ]
     };
     let documents = || vec![doc! { "_id": 1, "a": { "b": 1 }, "at": at }, doc! { "no": 5 }, doc! {}];
-    let mut made = Vec::new();
+    let mut messages = Vec::new();
     for (db, collection) in [
         ("shop", "orders"),
         ("shop", "customers"),
@@ -38,68 +38,68 @@ pub fn frames() -> Vec<Vec<u8>> {
     ] {
         let finish = |mut body: Document| {
             body.insert("$db", db);
-            Made::new(body)
+            Message::new(body)
         };
-        made.push(finish(doc! { "insert": collection, "ordered": false }).sequence("documents", documents()));
-        made.push(finish(doc! { "insert": collection, "documents": documents(), "comment": { "at": 5 } }));
-        made.push(
+        messages.push(finish(doc! { "insert": collection, "ordered": false }).sequence("documents", documents()));
+        messages.push(finish(doc! { "insert": collection, "documents": documents(), "comment": { "at": 5 } }));
+        messages.push(
             finish(doc! { "update": collection, "comment": { "at": 5i64 } }).sequence_first("updates", updates()),
         );
         for update in updates() {
             let mut body = doc! { "update": collection, "updates": [&update], "stmtIds": [9] };
             body.extend(session());
-            made.push(finish(body).flags(CHECKSUM_PRESENT));
+            messages.push(finish(body).flags(CHECKSUM_PRESENT));
             let mut body = doc! { "findAndModify": collection, "query": update.get("q"), "update": update.get("u") };
             body.extend(doc! { "upsert": true, "new": true, "fields": { "a": 1 } });
-            made.push(finish(body));
+            messages.push(finish(body));
         }
         let mut transaction = doc! { "update": collection, "updates": updates() };
         transaction.extend(session());
         transaction.extend(doc! { "startTransaction": true, "autocommit": false, "apiVersion": "1" });
-        made.push(finish(transaction));
-        made.push(finish(doc! { "delete": collection, "deletes": [{ "q": {}, "limit": 1 }] }).flags(MORE_TO_COME));
-        made.push(finish(doc! { "find": collection, "projection": { "a": 1 } }));
+        messages.push(finish(transaction));
+        messages.push(finish(doc! { "delete": collection, "deletes": [{ "q": {}, "limit": 1 }] }).flags(MORE_TO_COME));
+        messages.push(finish(doc! { "find": collection, "projection": { "a": 1 } }));
         let stage = doc! { "$merge": { "into": { "db": db, "coll": collection } } };
-        made.push(finish(doc! { "aggregate": collection, "pipeline": [{ "$match": {} }, stage], "cursor": {} }));
-        made.push(finish(doc! { "mapReduce": "free", "out": { "merge": collection } }));
-        made.push(finish(doc! { "nonsense": collection }));
+        messages.push(finish(doc! { "aggregate": collection, "pipeline": [{ "$match": {} }, stage], "cursor": {} }));
+        messages.push(finish(doc! { "mapReduce": "free", "out": { "merge": collection } }));
+        messages.push(finish(doc! { "nonsense": collection }));
         let ns = format!("{db}.{collection}");
-        made.push(finish(doc! { "renameCollection": "a.b", "to": &ns }));
-        made.push(finish(doc! { "applyOps": [{ "op": "i", "ns": &ns, "o": {} }] }));
+        messages.push(finish(doc! { "renameCollection": "a.b", "to": &ns }));
+        messages.push(finish(doc! { "applyOps": [{ "op": "i", "ns": &ns, "o": {} }] }));
         let ops = vec![
             doc! { "insert": 0, "document": { "a": 1 } },
             doc! { "update": 0, "filter": { "version": 1 }, "updateMods": { "a": 1 }, "upsert": true },
             doc! { "delete": 1, "filter": {}, "multi": true },
         ];
         let info = vec![doc! { "ns": ns }, doc! { "ns": "shop.free" }];
-        made.push(finish(doc! { "bulkWrite": 1 }).sequence("ops", ops.clone()).sequence("nsInfo", info.clone()));
-        made.push(finish(doc! { "bulkWrite": 1, "ops": ops, "nsInfo": info, "ordered": false }));
+        messages.push(finish(doc! { "bulkWrite": 1 }).sequence("ops", ops.clone()).sequence("nsInfo", info.clone()));
+        messages.push(finish(doc! { "bulkWrite": 1, "ops": ops, "nsInfo": info, "ordered": false }));
     }
     let hello =
         doc! { "hello": 1, "compression": ["zlib"], "client": { "application": { "name": "a" } }, "$db": "admin" };
-    made.push(Made::new(hello.clone()));
-    let mut frames: Vec<Vec<u8>> = made.iter().map(|message| message.to_frame(11, 0).to_bytes()).collect();
+    messages.push(Message::new(hello.clone()));
+    let mut frames: Vec<Vec<u8>> = messages.iter().map(|message| message.to_frame(11, 0).to_bytes()).collect();
     frames.push(Frame::query(1, "admin.$cmd", &doc! { "$query": hello }).to_bytes());
     frames
 }
 
-/// A log and a profile as mongod 6.0 wrote them, line by line and whole, and captures of every request.
+/// Returns a log and a profile of mongod 6.0, line by line and whole, and captures of every request.
 pub fn traffic() -> Vec<Vec<u8>> {
     let texts = [include_str!("../../docs/examples/mongod.log"), include_str!("profile.jsonl")];
     let lines = texts.iter().flat_map(|text| text.lines());
-    let mut made: Vec<Vec<u8>> = texts.iter().copied().chain(lines).map(|text| text.as_bytes().to_vec()).collect();
+    let mut messages: Vec<Vec<u8>> = texts.iter().copied().chain(lines).map(|text| text.as_bytes().to_vec()).collect();
     let users = [("admin".to_owned(), "root".to_owned())];
     for (number, frame) in (1..).zip(frames()) {
         let Some(command) = command_of_frame(&frame) else { continue };
         let (connection, milliseconds) = (number % 3, 1_790_000_000_000 + number);
         let sender =
             Sender { connection, client: "127.0.0.1:5", app: Some("billing"), users: Some(&users), milliseconds };
-        made.push([capture::header(), capture::record(&sender, command.as_document())].concat());
+        messages.push([capture::header(), capture::record(&sender, command.as_document())].concat());
     }
-    made
+    messages
 }
 
-/// Replies of a server to what docward itself sends.
+/// Returns server replies to commands that docward sends.
 pub fn replies() -> Vec<Vec<u8>> {
     let error = doc! { "index": 0, "code": 11000, "errmsg": "E11000", "keyPattern": { "a.no": 1, "version": 1 } };
     let bodies = [
@@ -120,5 +120,5 @@ pub fn replies() -> Vec<Vec<u8>> {
         doc! { "authInfo": { "authenticatedUsers": [{ "user": "root", "db": "admin" }] }, "ok": 1.0 },
         doc! { "hosts": ["a:1", "b:2"], "arbiters": [], "me": "a:1", "primary": "b:2", "ok": 1.0 },
     ];
-    bodies.iter().map(|body| Made::new(body.clone()).to_frame(50, 11).to_bytes()).collect()
+    bodies.iter().map(|body| Message::new(body.clone()).to_frame(50, 11).to_bytes()).collect()
 }

@@ -1,4 +1,4 @@
-//! RecordedCommand traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
+//! Recorded traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
 use docward::audit::log::LogReader;
 use docward::audit::{Asked, Audit, Habits, RecordedCommand, Unreadable, capture, log, profile, propose, report};
@@ -8,8 +8,8 @@ use docward::document::Document;
 use super::load;
 use super::plans::LOADED;
 
-/// A file: its entries are read or refused with words; what is read names its database, is held against rules and is
-/// told; what is proposed is a rule file that loads.
+/// A file: each entry is parsed, or an error with a message. A parsed command has a database. The commands are
+/// evaluated against rules and reported. Proposed rules form a rule file that loads.
 pub fn traffic(bytes: &[u8]) {
     let mut past = Vec::new();
     match bytes.strip_prefix(capture::header().as_slice()) {
@@ -33,7 +33,7 @@ pub fn traffic(bytes: &[u8]) {
     }
 }
 
-/// The length of each record is its own, so what comes behind a wrong one is not read.
+/// Each record gives its own length, so records after a wrong one are not read.
 fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
     while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
         let Some((record, rest)) = records.split_at_checked(length) else { return };
@@ -44,13 +44,13 @@ fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
 }
 
 fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
-    let everything = |_: Namespace<'_>, _: Class, _: &[u8]| true;
+    let accept_all = |_: Namespace<'_>, _: Class, _: &[u8]| true;
     let mut reader = LogReader::default();
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = log::connection_of(line);
         let read = match profile::is_line(line) && !log::is_line(line) {
-            true => profile::read(line, &everything, out),
-            false => reader.read(line, &everything, out),
+            true => profile::read(line, &accept_all, out),
+            false => reader.read(line, &accept_all, out),
         };
         assert!(!matches!(read, Err(Unreadable(words)) if words.is_empty()));
     }

@@ -1,4 +1,4 @@
-//! The statements of a write command, in whichever of the wire's forms they came.
+//! Reads the statements of a write command in all forms of the wire protocol.
 
 use smallvec::SmallVec;
 
@@ -10,12 +10,12 @@ use crate::wire::op_msg::Sequence;
 /// `maxWriteBatchSize` of every server since 3.6.
 pub const MAX_STATEMENTS: usize = 100_000;
 
-/// What errors call the body of a command.
+/// The name of the command body in errors.
 const BODY: &str = "the command body";
-/// And a kind-1 section.
+/// The name of a kind-1 section in errors.
 pub(super) const SECTION: &str = "a document sequence";
 
-/// The command a batch came in, and goes out by.
+/// The command that carries a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Insert,
@@ -25,12 +25,13 @@ pub enum Form {
     BulkWrite,
 }
 
-/// How a form names the parts of a statement.
+/// The field names of a statement in a form.
 pub(super) struct Names {
     pub(super) place: &'static str,
     pub(super) filter: &'static str,
     pub(super) update: &'static str,
-    /// Every field a statement of this form may have, unless mongod checks them: those of a command's body.
+    /// All fields that a statement of this form may have. `None` if mongod checks them, as it does for a command
+    /// body.
     pub(super) fields: Option<&'static [&'static str]>,
 }
 
@@ -46,7 +47,7 @@ impl Form {
         }
     }
 
-    /// Whether statements of this kind can come in it.
+    /// Returns whether this command can carry statements of this kind.
     pub fn carries(self, kind: StatementKind) -> bool {
         match self {
             Self::Insert => kind == StatementKind::Insert,
@@ -57,7 +58,7 @@ impl Form {
         }
     }
 
-    /// The field that carries the statements, as array in the body or as kind-1 section.
+    /// Returns the name of the statement list: an array in the body or a kind-1 section.
     pub fn list(self) -> Option<&'static str> {
         match self {
             Self::Insert => Some("documents"),
@@ -122,32 +123,32 @@ impl Form {
     }
 }
 
-/// A write command taken apart.
+/// A parsed write command.
 #[derive(Debug)]
 pub struct Batch<'a> {
     pub form: Form,
-    /// One, but for bulkWrite.
+    /// One namespace, or several for bulkWrite.
     pub namespaces: SmallVec<[Namespace<'a>; 1]>,
     pub statements: Vec<Statement<'a>>,
     pub ordered: bool,
-    /// Fields of the command body that are to be other than the client's.
+    /// Fields of the command body that docward replaces.
     pub body_changes: Vec<(&'static str, OwnedValue)>,
     /// The command's `comment`.
     pub comment: Option<Value<'a>>,
     /// The command's `let`.
     pub variables: Option<Value<'a>>,
-    /// The statements came in a list of the body, rather than as a section of their own.
+    /// Whether the statements are an array in the body, not a kind-1 section.
     pub(super) in_body: bool,
-    /// The number by which the server knows the first statement, unless `stmtIds` names all.
+    /// The statement id of the first statement, unless `stmtIds` lists all of them.
     first_statement_id: i64,
     statement_ids: Vec<i32>,
 }
 
 impl<'a> Batch<'a> {
-    /// Reads the statements of `command`, whose form is `form`, checking every document to the bottom.
+    /// Reads the statements of `command` and checks all documents in them.
     ///
     /// # Errors
-    /// [`CommandError`]; the command is then refused as a whole.
+    /// [`CommandError`] if any part of the command is invalid.
     pub fn read(command: &Command<'a>, form: Form) -> Result<Self, CommandError> {
         let known = [form.list(), (form == Form::BulkWrite).then_some("nsInfo")];
         if let Some(unknown) = command.message.sequences.iter().find(|s| !known.contains(&Some(s.identifier))) {
@@ -186,26 +187,26 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The namespace of a statement of this batch.
+    /// Returns the namespace of a statement of this batch.
     pub fn namespace(&self, statement: &Statement<'_>) -> Namespace<'a> {
         self.namespaces.get(statement.namespace).copied().unwrap_or(Namespace { database: "", collection: "" })
     }
 
-    /// The number by which the server remembers statement `index` in a retryable write.
+    /// Returns the statement id of statement `index` in a retryable write.
     pub fn statement_id(&self, index: usize) -> i32 {
         let counted = self.first_statement_id.saturating_add(index as i64);
         self.statement_ids.get(index).copied().unwrap_or_else(|| i32::try_from(counted).unwrap_or(i32::MAX))
     }
 }
 
-/// `stmtIds`: one int a statement.
+/// Reads `stmtIds`: one int for each statement.
 fn read_statement_ids(value: Value<'_>, statements: usize) -> Result<Vec<i32>, CommandError> {
     let wrong = CommandError::WrongType { place: BODY, field: "stmtIds" };
     let ids: Option<Vec<i32>> = value.as_array().and_then(|ids| ids.values().map(Value::as_i32).collect());
     ids.filter(|ids| ids.len() == statements).ok_or(wrong)
 }
 
-/// The documents that a command carries: in its body's array or in the kind-1 section of that name, never both.
+/// A list of documents in a command: an array in its body or the kind-1 section of the same name, but not both.
 #[derive(Clone, Copy)]
 enum List<'a> {
     InBody(Document<'a>),
@@ -240,7 +241,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Reads a statement of each source, unless there are too many: that is told before memory is taken for them.
+/// Reads one statement from each source. It checks the number of statements before it allocates memory for them.
 fn collect<'a, S>(
     count: usize,
     sources: impl Iterator<Item = S>,

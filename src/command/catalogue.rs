@@ -1,7 +1,8 @@
-//! The commands docward knows by name, and how each can touch a collection's documents.
+//! The known commands, and how each can access the documents of a collection.
 //!
-//! A name that is missing here is [`Class::Unknown`]: refused where it names a protected collection. So the list
-//! errs on the side of missing names. `tests/indirect_writes/catalogue.rs` holds it against the names a real server has.
+//! A name that is not listed is [`Class::Unknown`], which docward rejects if the command names a protected
+//! collection. A missing name is therefore safe. `tests/indirect_writes/catalogue.rs` compares the list with a real
+//! server's commands.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,9 +12,9 @@ use foldhash::fast::FixedState;
 /// What a command can do to documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// hello and its older names: answered by the server, rewritten on both ways.
+    /// hello and its older names. docward rewrites the request and the reply.
     Hello,
-    /// May change who is authenticated on the connection.
+    /// May change the authenticated users of the connection.
     Authenticate,
     Insert,
     Update,
@@ -26,40 +27,41 @@ pub enum Class {
     Aggregate,
     MapReduce,
     RenameCollection,
-    /// Makes a copy of one collection under another name.
+    /// Copies a collection under another name.
     CloneCollection,
     ApplyOps,
-    /// Shows the plan of another command, and never executes a write.
+    /// Returns the plan of another command. It never executes a write.
     Explain,
-    /// Reads, or changes definitions, sessions, settings, where documents lie: never a document by itself.
+    /// Reads, or changes definitions, sessions, settings or the placement of data, but does not change documents
+    /// itself.
     Harmless,
-    /// Not known: could do anything to any collection it names.
+    /// Unknown. It could do anything to any collection that it names.
     Unknown,
 }
 
-/// Every name with its class.
+/// All names with their classes.
 static KNOWN: LazyLock<HashMap<&'static [u8], (&'static str, Class), FixedState>> = LazyLock::new(|| {
     let harmless = HARMLESS.iter().map(|name| (*name, Class::Harmless));
-    JUDGED.iter().copied().chain(harmless).map(|known| (known.0.as_bytes(), known)).collect()
+    INSPECTED.iter().copied().chain(harmless).map(|known| (known.0.as_bytes(), known)).collect()
 });
 
-/// Command names are case-sensitive.
+/// Returns the class of a command. Names are case-sensitive.
 pub fn classify(name: &[u8]) -> Class {
     find(name).map_or(Class::Unknown, |(_, class)| class)
 }
 
-/// The same, with the name as it stands here; `None`: it does not.
+/// Returns the listed name and the class of a command, or `None` if the name is not listed.
 pub(super) fn find(name: &[u8]) -> Option<(&'static str, Class)> {
     KNOWN.get(name).copied()
 }
 
-/// Every name.
+/// Returns all names.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    JUDGED.iter().map(|(name, _)| *name).chain(HARMLESS.iter().copied())
+    INSPECTED.iter().map(|(name, _)| *name).chain(HARMLESS.iter().copied())
 }
 
 impl Class {
-    /// Every class of which a command can reach a collection's documents.
+    /// All classes of commands that can access the documents of a collection.
     pub const REACHING: [Self; 15] = [
         Self::Insert,
         Self::Update,
@@ -78,13 +80,13 @@ impl Class {
         Self::Unknown,
     ];
 
-    /// Whether it returns documents, or what is computed of them.
+    /// Returns whether the command returns documents or values computed from them.
     pub fn reads(self) -> bool {
         matches!(self, Self::Find | Self::Count | Self::Distinct | Self::Aggregate | Self::MapReduce)
     }
 
-    /// What a command of this class is called where it writes to a collection other than by statements;
-    /// `None` where it cannot.
+    /// Returns the start of a message about an indirect write by a command of this class, or `None` if it cannot make
+    /// one.
     pub fn indirect_write(self) -> Option<&'static str> {
         match self {
             Self::Aggregate => Some("aggregation into"),
@@ -97,17 +99,17 @@ impl Class {
         }
     }
 
-    /// The names of the commands of this class, mongod's own aliases included; none for [`Class::Unknown`].
+    /// Returns the names of the commands of this class, including mongod's own aliases. [`Class::Unknown`] has none.
     pub fn names(self) -> Vec<&'static str> {
         match self {
             Self::Harmless => HARMLESS.to_vec(),
-            _ => JUDGED.iter().filter(|(_, class)| *class == self).map(|(name, _)| *name).collect(),
+            _ => INSPECTED.iter().filter(|(_, class)| *class == self).map(|(name, _)| *name).collect(),
         }
     }
 }
 
-/// What docward looks into, sorted for whoever reads it.
-const JUDGED: &[(&str, Class)] = &[
+/// The commands that docward inspects, sorted.
+const INSPECTED: &[(&str, Class)] = &[
     ("aggregate", Class::Aggregate),
     ("applyOps", Class::ApplyOps),
     ("authenticate", Class::Authenticate),
@@ -122,7 +124,7 @@ const JUDGED: &[(&str, Class)] = &[
     ("findandmodify", Class::FindAndModify),
     ("hello", Class::Hello),
     ("insert", Class::Insert),
-    // The servers' own among themselves, and open to clients where there are no users.
+    // An internal command between servers. Clients can send it if access control is off.
     ("internalRenameIfOptionsAndIndexesMatch", Class::RenameCollection),
     ("isMaster", Class::Hello),
     ("ismaster", Class::Hello),
@@ -135,8 +137,8 @@ const JUDGED: &[(&str, Class)] = &[
     ("update", Class::Update),
 ];
 
-/// Sorted too. From the manual's "Database Commands" (8.0), what drivers and mongosh send,
-/// and `listCommands` of mongod 6.0; the servers' commands among themselves are left out on purpose.
+/// Sorted. The sources are the manual's "Database Commands" (8.0), the commands of drivers and mongosh, and
+/// `listCommands` of mongod 6.0. Internal commands between servers are left out on purpose.
 const HARMLESS: &[&str] = &[
     "abortMoveCollection",
     "abortReshardCollection",
@@ -310,12 +312,12 @@ mod tests {
     fn the_lists_are_sorted_and_every_name_is_found() {
         assert!(HARMLESS.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == Class::Harmless));
-        assert!(JUDGED.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert!(JUDGED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name)));
+        assert!(INSPECTED.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(INSPECTED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name)));
     }
 
     #[test]
-    fn case_variants_are_other_commands() {
+    fn command_names_are_case_sensitive() {
         assert_eq!(classify(b"findandmodify"), Class::FindAndModify);
         for name in [&b"FindAndModify"[..], b"INSERT", b"Update", b"insert ", b"", b"convertToCapped", b"insert\0"] {
             assert_eq!(classify(name), Class::Unknown);

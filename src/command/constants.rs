@@ -1,12 +1,14 @@
-//! Pipelines that only set: what an ODM sends that knows no operators (Django: `[{$set: {name: {$literal: "Ada"}}}]`).
+//! Converts update pipelines that only set constants into update operators. Some ODMs send such pipelines instead of
+//! operators (Django: `[{$set: {name: {$literal: "Ada"}}}]`).
 
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Value};
 
-/// The operators that do the same as a client's pipeline: stages of `$set`, `$addFields` and `$unset` that name top-level fields
-/// and give them constants. `None` for any other pipeline.
+/// Returns operators with the same effect as a client's pipeline, if its stages are `$set`, `$addFields` and `$unset`
+/// of top-level fields with constant values. Returns `None` for any other pipeline.
 ///
-/// A dotted path, or a document as a value, is not the same: a pipeline sets the fields inside it, through arrays and over
-/// scalars too, where `$set` replaces the field or fails (MongoDB manual, "$addFields", "Overwriting an existing field").
+/// A dotted path or a document as a value has another effect: a pipeline sets the fields inside it, also in arrays
+/// and in place of scalars, but `$set` replaces the field or fails (MongoDB manual, "$addFields", "Overwriting an
+/// existing field").
 pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> {
     let mut writes: Vec<(&'a [u8], Option<Value<'a>>)> = Vec::new();
     for stage in stages.values() {
@@ -15,15 +17,15 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
         match key {
             b"$set" | b"$addFields" => {
                 for field in value.as_document()?.elements() {
-                    note(&mut writes, field.key, constant(field.value)?)?;
+                    record_write(&mut writes, field.key, constant(field.value)?)?;
                 }
             }
             b"$unset" if value.kind == Kind::Array => {
                 for name in value.as_array()?.values() {
-                    note(&mut writes, name.as_string_bytes()?, None)?;
+                    record_write(&mut writes, name.as_string_bytes()?, None)?;
                 }
             }
-            b"$unset" => note(&mut writes, value.as_string_bytes()?, None)?,
+            b"$unset" => record_write(&mut writes, value.as_string_bytes()?, None)?,
             _ => return None,
         }
     }
@@ -44,8 +46,8 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
     }))
 }
 
-/// Keeps the last write to a field. `None` where its name is a path.
-fn note<'a>(writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>, name: &'a [u8], value: Option<Value<'a>>) -> Option<()> {
+/// Records a write to a field and drops earlier writes to it. Returns `None` if the name is a path.
+fn record_write<'a>(writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>, name: &'a [u8], value: Option<Value<'a>>) -> Option<()> {
     if name.is_empty() || name.starts_with(b"$") || name.contains(&b'.') {
         return None;
     }
@@ -54,7 +56,7 @@ fn note<'a>(writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>, name: &'a [u8], val
     Some(())
 }
 
-/// The value of an expression that reads nothing; `Some(None)` removes the field.
+/// Returns the value of a constant expression. `Some(None)` removes the field.
 fn constant(expression: Value<'_>) -> Option<Option<Value<'_>>> {
     match expression.kind {
         Kind::String if expression.as_str() == Some("$$REMOVE") => Some(None),
@@ -67,13 +69,14 @@ fn constant(expression: Value<'_>) -> Option<Option<Value<'_>>> {
     }
 }
 
-/// Whether an expression is its own value: no text that begins with `$`, no document that could be an operator.
+/// Returns whether an expression evaluates to itself: not a string that begins with `$`, and not a document, which
+/// could be an operator.
 fn is_constant(expression: Value<'_>) -> bool {
     match expression.kind {
         Kind::String => expression.as_string_bytes().is_some_and(|text| !text.starts_with(b"$")),
         Kind::Document => false,
         Kind::Array => expression.as_array().is_some_and(|array| array.values().all(is_constant)),
-        // The server takes them for something else or refuses them.
+        // The server rejects these types or interprets them differently.
         Kind::Undefined | Kind::JavaScript | Kind::JavaScriptWithScope | Kind::Symbol | Kind::DbPointer => false,
         _ => true,
     }
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_of_constants_are_operators() {
+    fn stages_of_constants_become_operators() {
         let check = |stages: Vec<bson::Document>, expected: bson::Document| {
             assert_eq!(read(stages.clone()), Some(expected.to_string()), "{stages:?}");
         };
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_the_document_or_writes_inside_it_is_none() {
+    fn pipelines_with_expressions_or_paths_are_not_converted() {
         for stage in [
             doc! {"$set": {"a": "$b"}},
             doc! {"$set": {"a": {"$add": ["$a", 1]}}},

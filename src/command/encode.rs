@@ -1,4 +1,4 @@
-//! Statements back into messages: the whole command, or a part of it.
+//! Writes statements as messages: the whole command or a part of it.
 
 use smallvec::SmallVec;
 
@@ -8,33 +8,33 @@ use super::statement::Statement;
 use crate::document::{CowDocument, OwnedValue, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
-/// One statement of a part, with its place in the client's batch.
+/// A statement of a part, with its index in the client's batch.
 #[derive(Debug, Clone)]
 pub struct Part<'p, 'a> {
     pub index: usize,
     pub statement: &'p Statement<'a>,
 }
 
-/// How a part differs from the client's command.
+/// The differences between a part and the client's command.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PartOptions {
-    /// The transaction has begun with an earlier part.
+    /// An earlier part has started the transaction.
     pub transaction_begun: bool,
-    /// The part stops at its first error, whatever the client's batch does.
+    /// The part stops at its first error, even if the client's batch is unordered.
     pub ordered: bool,
-    /// The part belongs to a transaction of docward's own.
+    /// The part belongs to a transaction that docward started.
     pub own: Option<OwnTransaction>,
 }
 
-/// A transaction that docward runs in a session of its own, as the user of the client's connection.
+/// A transaction that docward runs in its own session, as the user of the client connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnTransaction {
     /// The session's UUID.
     pub session: [u8; 16],
     pub number: i64,
-    /// Its first command has been sent.
+    /// Whether its first command has been sent.
     pub begun: bool,
-    /// It goes to a mongos.
+    /// Whether the server is a mongos.
     pub routed: bool,
 }
 
@@ -46,21 +46,20 @@ impl OwnTransaction {
         w.boolean("autocommit", false);
         if !self.begun {
             w.boolean("startTransaction", true);
-            // On a member, `snapshot` begins before the oldest write that is under way, and may lack one that was
-            // acknowledged since (`TransactionParticipant::_setReadSnapshot`; seen on 6.0); `local` is a snapshot, too. A
-            // mongos chooses one time for all shards only for `snapshot`.
+            // On a replica set member a `snapshot` starts before the oldest active write and may miss a write that
+            // was acknowledged since (`TransactionParticipant::_setReadSnapshot`; seen on 6.0). `local` in a
+            // transaction is a snapshot too. A mongos chooses one time for all shards only with `snapshot`.
             let level = if self.routed { "snapshot" } else { "local" };
             w.nested("readConcern", |w| w.string("level", level));
         }
     }
 }
 
-/// Fields that say which session and transaction a command belongs to, and how durable it is to be. In a
-/// transaction of docward's own none of them is the client's.
+/// The fields for session, transaction and durability. In docward's own transaction none of the client's is used.
 const SESSION_FIELDS: [&[u8]; 8] =
     [b"lsid", b"txnNumber", b"autocommit", b"startTransaction", b"readConcern", b"writeConcern", b"stmtId", b"stmtIds"];
 
-/// What `write` makes: the whole command, or an acknowledged one for some of its statements.
+/// The extent of a written message: the whole command, or an acknowledged command for some of its statements.
 #[derive(Clone, Copy)]
 enum Extent {
     Whole,
@@ -68,7 +67,7 @@ enum Extent {
 }
 
 impl<'a> Batch<'a> {
-    /// All statements, in the client's message: same flags, same fields.
+    /// Writes all statements in the client's message, with the same flags and fields.
     pub fn encode<'p>(&self, command: &Command<'a>, statements: impl Iterator<Item = &'p Statement<'a>>) -> Vec<u8>
     where
         'a: 'p,
@@ -78,13 +77,13 @@ impl<'a> Batch<'a> {
         self.write(command, &parts, Extent::Whole)
     }
 
-    /// Some statements, as an acknowledged command of their own. In a retryable write each keeps the number
-    /// by which the server knows it (`stmtIds`).
+    /// Writes some statements as an acknowledged command. In a retryable write each keeps its statement id
+    /// (`stmtIds`).
     pub fn encode_part(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], options: PartOptions) -> Vec<u8> {
         self.write(command, parts, Extent::Part(options))
     }
 
-    /// The command's body with all statements as an array in it, as `explain` wants it.
+    /// Returns the command body with all statements as an array in it, as `explain` requires.
     pub fn encode_body<'p>(
         &self,
         command: &Command<'a>,
@@ -108,8 +107,8 @@ impl<'a> Batch<'a> {
             Extent::Whole => command.message.flags,
             Extent::Part(_) => command.message.flags & !MORE_TO_COME,
         };
-        // A part is as long as its own statements: a batch cut into a thousand parts must not take its whole
-        // length for each.
+        // Only the statements of the part count: a batch that is split into a thousand parts must not allocate its
+        // whole length for each.
         let statements: usize = parts.iter().map(|part| part.statement.written_length()).sum();
         let capacity = command.message.body.len() + statements + 128;
         let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, capacity);
@@ -129,7 +128,7 @@ impl<'a> Batch<'a> {
             _ => None,
         };
         let session = command.session();
-        // As drivers send it: what rules changed is in the section with the statements.
+        // This is the common form of drivers: rules changed only the section with the statements.
         let as_it_came = matches!(extent, Extent::Whole) && !self.in_body && self.body_changes.is_empty();
         if as_it_came && statement.is_none() {
             return w.elements(command.body);
@@ -142,10 +141,10 @@ impl<'a> Batch<'a> {
                 (Extent::Part(PartOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
                 (Extent::Part(_), b"stmtIds") => false,
                 (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
-                // What becomes of a part must be known, even if the client does not want to.
+                // docward must know the result of a part, even if the client does not want it.
                 (Extent::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
                 (Extent::Part(options), b"ordered") => !options.ordered,
-                // The server takes both from the first command of a transaction only.
+                // The server accepts both only in the first command of a transaction.
                 (Extent::Part(options), b"startTransaction" | b"readConcern") => !options.transaction_begun,
                 (Extent::Part(_), _) => true,
             };
@@ -168,7 +167,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// `{w: 0}`
+/// Returns whether a write concern is `{w: 0}`.
 pub fn is_unacknowledged(write_concern: Value<'_>) -> bool {
     write_concern.as_document().and_then(|concern| concern.get("w")).and_then(|w| w.as_integer()) == Some(0)
 }

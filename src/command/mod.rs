@@ -1,8 +1,8 @@
-//! A message ↔ the statements it asks for.
+//! Converts between messages and their statements.
 //!
-//! [`Command`] is an OP_MSG whose body has been checked; [`Batch`] are the statements of a write command,
-//! whatever form they came in (kind-1 sections, arrays in the body, findAndModify, bulkWrite), and writes
-//! them back as the same command. Knows no rules and no I/O. Next floor: `crate::rules`, `crate::engine`.
+//! [`Command`] is an OP_MSG with a checked body. [`Batch`] holds the statements of a write command in any form
+//! (kind-1 sections, arrays in the body, findAndModify, bulkWrite) and writes them back as the same command. This
+//! layer has no rules and no I/O. The next layers are `crate::rules` and `crate::engine`.
 
 mod batch;
 mod catalogue;
@@ -25,41 +25,42 @@ use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Val
 use crate::wire::WireError;
 use crate::wire::op_msg::Message;
 
-/// Server error codes that docward itself uses (mongod's `error_codes.yml`).
+/// Error codes that docward sends or handles (mongod's `error_codes.yml`).
 pub mod code {
-    /// BSON or a command that cannot be read.
+    /// Malformed BSON or a malformed command.
     pub const FAILED_TO_PARSE: i32 = 9;
     pub const UNAUTHORIZED: i32 = 13;
-    /// Among others: an increment of what is no number.
+    /// For example `$inc` of a field that is not a number.
     pub const TYPE_MISMATCH: i32 = 14;
     pub const AUTHENTICATION_FAILED: i32 = 18;
-    /// Among others: a transaction on a standalone server. docward's refusal of what is sent to the query listener.
+    /// For example a transaction on a standalone server. docward sends it for commands that the query listener
+    /// rejects.
     pub const ILLEGAL_OPERATION: i32 = 20;
-    /// A field below what is no document.
+    /// A path through a value that is not a document.
     pub const PATH_NOT_VIABLE: i32 = 28;
-    /// A command that took longer than its maxTimeMS.
+    /// A command that exceeded its maxTimeMS.
     pub const MAX_TIME_MS_EXPIRED: i32 = 50;
     /// An update of an `_id`.
     pub const IMMUTABLE_FIELD: i32 = 66;
-    /// A protected replacement that matched nothing.
+    /// A checked replacement that matched no document: a version conflict.
     pub const WRITE_CONFLICT: i32 = 112;
-    /// A transaction number that is in use, or was.
+    /// A transaction number that is or was in use.
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
-    /// A rule's rejection.
+    /// A rule rejected the statement.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
-    /// Two documents with one value of a unique index.
+    /// Two documents with the same value in a unique index.
     pub const DUPLICATE_KEY: i32 = 11000;
-    /// A bulkWrite whose results fill its reply, as servers since 8.0 end it.
+    /// A bulkWrite whose results exceed the reply size. Servers since 8.0 report it.
     pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
-    /// A write that was done, whose answer is not known any more.
+    /// A retried write that was executed, but whose result is no longer stored.
     pub const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
-    /// A later transaction of the session has begun.
+    /// The session has started a later transaction.
     pub const TRANSACTION_TOO_OLD: i32 = 225;
     pub const NO_SUCH_TRANSACTION: i32 = 251;
     pub const TRANSACTION_COMMITTED: i32 = 256;
-    /// The legacy opcodes, as servers since 5.1 answer them.
+    /// Servers since 5.1 answer legacy opcodes with it.
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
-    /// Nothing is wrong with the message; docward does not take the connection. Drivers do not retry it.
+    /// docward does not admit the connection. Drivers do not retry it.
     pub const TEMPORARILY_UNAVAILABLE: i32 = 365;
 
     pub fn name(code: i32) -> &'static str {
@@ -80,12 +81,13 @@ pub mod code {
     }
 }
 
-/// Why a message that a rule may concern cannot be read. It is refused; mongod never sees it.
+/// The reason why docward cannot read a command that a rule may apply to. docward rejects the command and does not
+/// send it to the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("the message cannot be parsed: {0}")]
     Wire(#[from] WireError),
-    #[error("{place} is not BSON: {fault}")]
+    #[error("{place} is not valid BSON: {fault}")]
     NotBson { place: &'static str, fault: Malformed },
     #[error("{place} is ambiguous: {fault}")]
     Duplicate { place: &'static str, fault: DuplicateField },
@@ -95,19 +97,19 @@ pub enum CommandError {
     WrongType { place: &'static str, field: &'static str },
     #[error("field '{field}' of {place} is missing")]
     Missing { place: &'static str, field: &'static str },
-    #[error("field '{field}' of {place} is unknown, and could change what it does")]
+    #[error("field '{field}' of {place} is unknown and could change its meaning")]
     UnknownField { place: &'static str, field: String },
-    #[error("'{0}' comes both in the body and as a document sequence")]
+    #[error("'{0}' is both in the body and in a document sequence")]
     BodyAndSequence(&'static str),
     #[error("document sequence '{0}' is unknown to this command")]
     UnknownSequence(String),
-    #[error("op {index} names namespace {named}, nsInfo has {available}")]
+    #[error("op {index} refers to namespace {named}, but nsInfo has {available}")]
     NoSuchNamespace { index: usize, named: i64, available: usize },
-    #[error("{0} statements are more than the 100,000 a command may carry")]
+    #[error("the command has {0} statements; the maximum is 100,000")]
     TooManyStatements(usize),
 }
 
-/// A namespace as a command names it.
+/// The namespace of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace<'a> {
     pub database: &'a str,
@@ -137,28 +139,30 @@ impl std::fmt::Display for Namespace<'_> {
     }
 }
 
-/// A command whose message and body have been checked: the structure of the body to the bottom, and no
-/// field twice at its top level.
+/// A command whose message and body have been checked: the whole structure of the body is valid, and no top-level
+/// field occurs twice.
 #[derive(Debug, Clone)]
 pub struct Command<'a> {
     pub message: Message<'a>,
     pub body: Document<'a>,
-    /// The first key: case matters to mongod, so it does here.
+    /// The first key. It is case-sensitive, as in mongod.
     pub name: &'a str,
-    /// What can come of a command of that name.
+    /// The class of the command's name.
     pub class: Class,
     /// The first value.
     pub target: Value<'a>,
     /// `$db`.
     pub database: &'a str,
-    /// The first value, where it is a collection's name.
+    /// The first value if it is the name of a collection.
     collection: Option<&'a str>,
     envelope: Envelope<'a>,
 }
 
 impl<'a> Command<'a> {
+    /// Parses an OP_MSG.
+    ///
     /// # Errors
-    /// [`CommandError`] when the message or its body is malformed or ambiguous.
+    /// [`CommandError`] if the message or its body is malformed or ambiguous.
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         const BODY: &str = "the command body";
         let message = Message::parse(frame)?;
@@ -173,8 +177,8 @@ impl<'a> Command<'a> {
         Ok(Self { message, body, name, class, target: first.value, database, collection, envelope })
     }
 
-    /// The command of this body, as if it had come by itself in the same message. `body` has no field twice.
-    /// `None`: it is empty, or its name is no text.
+    /// Returns the command in `body`, as if the client had sent it in its own message. No field of `body` may occur
+    /// twice. Returns `None` if `body` is empty or the command name is not UTF-8.
     pub fn nested(&self, body: Document<'a>) -> Option<Self> {
         let first = body.first()?;
         let (name, class) = read_name(first.key)?;
@@ -186,30 +190,30 @@ impl<'a> Command<'a> {
         Some(Self { message, body, name, class, target: first.value, database, collection, envelope })
     }
 
-    /// The collection a command names by its first value.
+    /// Returns the collection that the first value names.
     pub fn collection(&self) -> Option<Namespace<'a>> {
         self.collection.map(|collection| Namespace { database: self.database, collection })
     }
 
-    /// The Stable API's parameters. Every command of a transaction and every getMore of a cursor must carry the
-    /// same ones as the first, so what docward sends in between does too.
+    /// Returns the parameters of the Stable API. Every command of a transaction and every getMore of a cursor must
+    /// have the same ones as the first command, so docward adds them to its own commands too.
     pub fn api_parameters(&self) -> impl Iterator<Item = Element<'a>> {
         let names: [&[u8]; 3] = [b"apiVersion", b"apiStrict", b"apiDeprecationErrors"];
         self.body.elements().filter(move |element| names.contains(&element.key))
     }
 
-    /// What the session fields say (driver specifications "Sessions", "Transactions", "Retryable Writes").
+    /// Returns the session fields (driver specifications "Sessions", "Transactions", "Retryable Writes").
     pub fn session(&self) -> SessionFields<'a> {
         self.envelope.session
     }
 }
 
-/// A command's name and class; `None`: it is no text.
+/// Returns the name and the class of a command, or `None` if the name is not UTF-8.
 fn read_name(key: &[u8]) -> Option<(&str, Class)> {
     catalogue::find(key).or_else(|| Some((std::str::from_utf8(key).ok()?, Class::Unknown)))
 }
 
-/// The fields of a body that are not about one command: one walk finds them all.
+/// The fields that many commands share, found in one pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct Envelope<'a> {
     /// `$db`.
@@ -218,7 +222,7 @@ struct Envelope<'a> {
     comment: Option<Value<'a>>,
     /// `let`.
     variables: Option<Value<'a>>,
-    /// The next four are for writes.
+    /// This and the next three fields are for write commands.
     list: Option<Value<'a>>,
     ordered: Option<Value<'a>>,
     statement_id: Option<Value<'a>>,
@@ -250,7 +254,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The session part of a command.
+/// The session fields of a command.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SessionFields<'a> {
     pub lsid: Option<Value<'a>>,

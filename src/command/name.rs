@@ -1,4 +1,4 @@
-//! Command names as small numbers, so that whatever clients send there are only so many.
+//! Command names as small numbers. All unknown names share one number, so clients cannot add names without limit.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -7,10 +7,10 @@ use foldhash::fast::FixedState;
 
 use super::catalogue::names;
 
-/// What names are called that the catalogue does not have.
+/// The name for all commands that are not in the catalogue.
 const OTHER: &str = "other";
 
-/// A name in the catalogue, or any other.
+/// The number of a command name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommandName(u16);
 
@@ -18,20 +18,20 @@ static NUMBERS: LazyLock<HashMap<&'static [u8], u16, FixedState>> =
     LazyLock::new(|| names().map(str::as_bytes).zip(1..).collect());
 
 impl CommandName {
-    /// Costs one look into a table.
+    /// Returns the number of a name. It needs one hash lookup.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         Self(NUMBERS.get(name).copied().unwrap_or_default())
     }
 
-    /// Its place in [`command_names`].
+    /// Returns the index in [`command_names`].
     #[must_use]
     pub fn number(self) -> usize {
         self.0.into()
     }
 }
 
-/// All names there can be, by their numbers.
+/// Returns all names, in the order of their numbers.
 pub fn command_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(OTHER).chain(names())
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_not_in_the_catalogue_is_one_name() {
+    fn unknown_names_share_one_number() {
         let name = |text: &str| command_names().nth(CommandName::of(text.as_bytes()).number()).unwrap();
         for known in ["find", "findandmodify", "getMore", "hello", "ping"] {
             assert_eq!(name(known), known);

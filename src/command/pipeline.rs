@@ -1,16 +1,16 @@
-//! Commands that write to a collection other than by statements: where their output goes.
+//! Finds the output collections of indirect writes.
 //!
-//! Targets are read from the structure, in every form the server takes; what has another form, or could be
-//! read in two ways, is reported as unreadable, so that the engine can refuse it.
+//! Output collections are read from all forms that the server accepts. A form that is unknown or ambiguous is
+//! reported as unreadable, so that the engine can reject the command.
 
 use super::batch::SECTION;
 use super::{Class, Command, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
-/// Database and collection of an output; `Err(())` stands for a form that cannot be read.
+/// Database and collection of an output. `Err(())` is a form that cannot be read.
 pub type Target = Result<(String, String), ()>;
 
-/// Where a command writes other than by statements (see [`Class::indirect_write`]).
+/// Returns the collections that an indirect write can change (see [`Class::indirect_write`]).
 pub fn indirect_write_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
     match class {
         Class::Aggregate => output_targets(command),
@@ -23,8 +23,8 @@ pub fn indirect_write_targets(command: &Command<'_>, class: Class) -> Vec<Target
     }
 }
 
-/// The targets of `$out` and `$merge` at any depth of an aggregation's pipeline. The server only takes them
-/// as last stage of the outermost one; a guard does not rely on it.
+/// Returns the targets of `$out` and `$merge` at any depth of an aggregation pipeline. The server accepts them only
+/// as the last stage of the outermost pipeline, but docward does not rely on that.
 pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
     let mut targets = Vec::new();
     if let Some(pipeline) = command.body.get("pipeline") {
@@ -33,7 +33,7 @@ pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
     targets
 }
 
-/// Walks nested documents without recursion; the depth has been bounded when the body was checked.
+/// Iterates over nested documents without recursion. The check of the body has bounded the depth.
 fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target>) {
     let mut unread = vec![pipeline];
     while let Some(value) = unread.pop() {
@@ -42,7 +42,7 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target
             match (value.kind, element.key) {
                 (Kind::Document, b"$out") => targets.push(out_target(element.value, database)),
                 (Kind::Document, b"$merge") => targets.push(merge_target(element.value, database)),
-                // What stands below $literal is data.
+                // The content of $literal is data.
                 (Kind::Document, b"$literal") => {}
                 _ => unread.push(element.value),
             }
@@ -50,8 +50,8 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target
     }
 }
 
-/// The collections that an aggregation reads besides its own, at any depth of its pipeline: `$lookup`,
-/// `$graphLookup` and `$unionWith`.
+/// Returns the collections that an aggregation reads besides its own, at any depth of its pipeline: those of
+/// `$lookup`, `$graphLookup` and `$unionWith`.
 pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
     let mut inputs = Vec::new();
     let mut unread: Vec<Value<'_>> = command.body.get("pipeline").into_iter().collect();
@@ -71,17 +71,17 @@ pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
     inputs
 }
 
-/// `None`: the stage reads documents that it brings along.
+/// Returns `None` if the stage contains its own documents.
 fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
     match stage.as_document() {
         None => Some(stage),
-        // The collection and its database are two fields of the stage itself.
+        // The stage itself has a field for the collection and one for its database.
         Some(stage) if stage.get("db").is_some() => Some(Value { kind: Kind::Document, bytes: stage.as_bytes() }),
         Some(stage) => stage.get(field),
     }
 }
 
-/// `$out: "collection"` or `{db, coll}`.
+/// Reads `$out: "collection"` or `{db, coll}`.
 fn out_target(value: Value<'_>, database: &str) -> Target {
     match value.as_document() {
         None => value.as_str().map(|collection| (database.to_owned(), collection.to_owned())).ok_or(()),
@@ -89,7 +89,7 @@ fn out_target(value: Value<'_>, database: &str) -> Target {
     }
 }
 
-/// `$merge: "collection"`, `{into: "collection"}` or `{into: {db, coll}}`.
+/// Reads `$merge: "collection"`, `{into: "collection"}` or `{into: {db, coll}}`.
 fn merge_target(value: Value<'_>, database: &str) -> Target {
     match value.as_document() {
         None => out_target(value, database),
@@ -107,7 +107,7 @@ fn database_and_collection(target: Document<'_>, database: &str) -> Target {
     Ok((database.to_owned(), collection.to_owned()))
 }
 
-/// Where mapReduce writes: `None` for inline results.
+/// Returns the output collection of mapReduce, or `None` for inline results.
 fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
     let out = command.body.get("out")?;
     let Some(spec) = out.as_document() else { return Some(out_target(out, command.database)) };
@@ -128,12 +128,12 @@ fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
     }
 }
 
-/// Both ends of a cloneCollectionAsCapped, in the command's database.
+/// Returns source and target of a cloneCollectionAsCapped, in the command's database.
 fn clone_targets(command: &Command<'_>) -> [Target; 2] {
     [Some(command.target), command.body.get("toCollection")].map(|end| out_target(end.ok_or(())?, command.database))
 }
 
-/// Both ends of a renameCollection; both are whole namespaces.
+/// Returns source and target of a renameCollection. Both are full namespaces.
 fn rename_targets(command: &Command<'_>) -> [Target; 2] {
     let namespace = |value: Option<Value<'_>>| {
         let text = value.and_then(Value::as_str).and_then(Namespace::parse).ok_or(())?;
@@ -143,8 +143,8 @@ fn rename_targets(command: &Command<'_>) -> [Target; 2] {
     [namespace(from), namespace(command.body.get("to"))]
 }
 
-/// The namespaces of applyOps' entries. An entry that is itself a command could do anything, and so could one
-/// that names its collection by `ui`: mongod then takes the collection of that UUID, whatever `ns` says.
+/// Returns the namespaces of the entries of applyOps. An entry that contains a command can do anything. So can an
+/// entry with `ui`: mongod then uses the collection with that UUID and ignores `ns`.
 fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
     let Some(operations) = command.target.as_array() else { return vec![Err(())] };
     let target = |operation: Value<'_>| {
@@ -160,10 +160,11 @@ fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
     operations.values().map(target).collect()
 }
 
-/// Whatever an unknown command could mean: each of its texts as a collection of its own database or of one
-/// that another text names, and as a whole namespace (as sharding commands have it); also in nested commands.
+/// Returns all namespaces that an unknown command could refer to. Each of its strings may be a collection in its own
+/// database, a collection in a database that another string names, or a full namespace (as in sharding commands).
+/// Nested commands are included.
 fn named_targets(command: &Command<'_>) -> Vec<Target> {
-    /// A command with more could name any collection.
+    /// A command with more strings is treated as able to name any collection.
     const MAX_TEXTS: usize = 64;
     let Some(texts) = texts(command).filter(|texts| texts.len() <= MAX_TEXTS) else { return vec![Err(())] };
     let mut targets = Vec::new();
@@ -177,7 +178,7 @@ fn named_targets(command: &Command<'_>) -> Vec<Target> {
     targets
 }
 
-/// Fields that any command may have, whose texts and UUIDs name no collection.
+/// Fields that every command may have. Their strings and UUIDs do not name collections.
 const COMMON_FIELDS: [&[u8]; 9] = [
     b"$clusterTime",
     b"$db",
@@ -190,8 +191,8 @@ const COMMON_FIELDS: [&[u8]; 9] = [
     b"writeConcern",
 ];
 
-/// The strings of a command, at any depth, also in its document sequences. `None` when something names a
-/// collection in a way that is not read here: by UUID, in bytes that are no UTF-8.
+/// Returns the strings of a command at any depth, including its document sequences. Returns `None` if a value may
+/// name a collection in another way: a UUID, or bytes that are not UTF-8.
 fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     let own = command.body.elements().filter(|element| !COMMON_FIELDS.contains(&element.key));
     let mut unread: Vec<Value<'a>> = own.map(|element| element.value).collect();
@@ -212,7 +213,7 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
     Some(found)
 }
 
-/// The document, if no field is in it twice.
+/// Returns the document if no field occurs twice.
 fn unambiguous(document: Document<'_>) -> Result<Document<'_>, ()> {
     document.refuse_duplicates().map(|()| document).map_err(|_| ())
 }

@@ -1,4 +1,4 @@
-//! A command's reply: what docward reads of it, and the ones it writes itself.
+//! Reads command replies, and writes docward's own error replies.
 
 use super::{CommandError, code, parse_document};
 use crate::document::{Document, Element, Value, Writer};
@@ -14,7 +14,7 @@ pub struct Reply<'a> {
     fields: Fields<'a>,
 }
 
-/// What nearly every reply is asked for: one walk finds it all.
+/// The fields that docward reads from nearly every reply, found in one pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct Fields<'a> {
     ok: Option<Value<'a>>,
@@ -44,8 +44,10 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Reply<'a> {
+    /// Parses an OP_MSG reply.
+    ///
     /// # Errors
-    /// [`CommandError`] when the server's frame cannot be read.
+    /// [`CommandError`] if the server's message is malformed.
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         let message = Message::parse(frame)?;
         let body = parse_document(message.body, "the server's reply")?;
@@ -56,32 +58,32 @@ impl<'a> Reply<'a> {
         self.fields.ok.and_then(Value::as_flag) == Some(true)
     }
 
-    /// `code` of an error.
+    /// Returns the `code` of an error.
     pub fn code(&self) -> Option<i32> {
         self.body.get("code").and_then(Value::as_i32)
     }
 
-    /// `n`: the documents that statements found, inserted or deleted; 0 when the server left it out.
+    /// Returns `n`, the number of documents that statements matched, inserted or deleted; 0 if it is missing.
     pub fn n(&self) -> i64 {
         self.fields.n.and_then(Value::as_integer).unwrap_or(0)
     }
 
-    /// `nModified`; 0 when the server left it out.
+    /// Returns `nModified`; 0 if it is missing.
     pub fn modified(&self) -> i64 {
         self.fields.modified.and_then(Value::as_integer).unwrap_or(0)
     }
 
-    /// Another count; 0 when the server left it out.
+    /// Returns another count; 0 if it is missing.
     pub fn count(&self, field: &str) -> i64 {
         self.body.get(field).and_then(Value::as_integer).unwrap_or(0)
     }
 
-    /// `upserted`: an array as the document it is encoded as.
+    /// Returns the array `upserted` as the document that encodes it; empty if it is missing.
     pub fn upserted(&self) -> Document<'a> {
         self.fields.upserted.and_then(Value::as_array).unwrap_or(Document::EMPTY)
     }
 
-    /// `writeErrors`, likewise.
+    /// Returns the array `writeErrors` as the document that encodes it; empty if it is missing.
     pub fn write_errors(&self) -> Document<'a> {
         self.fields.write_errors.and_then(Value::as_array).unwrap_or(Document::EMPTY)
     }
@@ -90,7 +92,7 @@ impl<'a> Reply<'a> {
         self.fields.cursor?.as_document()
     }
 
-    /// The same reply with another body, for the client's request.
+    /// Returns the same reply with another body, for the client's request.
     pub fn with_body(&self, response_to: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let header = self.message.header;
         let mut writer = op_msg::Writer::new(header.request_id, response_to, self.message.flags, header.length + 64);
@@ -99,7 +101,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Cuts what a message says of a client's own words to `limit` bytes, between two characters; what was cut ends in "…".
+/// Cuts `text` to `limit` bytes at a character boundary and appends "…". Messages use it for text from clients.
 pub fn shorten(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));
@@ -108,8 +110,8 @@ pub fn shorten(text: &mut String, limit: usize) {
     }
 }
 
-/// `{ok: 0, errmsg, code, codeName}` in the opcode of the request, for what is refused as a whole.
-/// `extra` may add fields such as `errInfo`.
+/// Returns `{ok: 0, errmsg, code, codeName}` with the opcode of the request. `extra` may add fields such as
+/// `errInfo`.
 pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let body = crate::document::document(|w| {
         w.double("ok", 0.0);

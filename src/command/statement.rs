@@ -1,4 +1,4 @@
-//! One write as the server counts it, in one shape for all the commands that can carry it.
+//! A single write, in one representation for all commands that can carry it.
 
 use std::borrow::Cow;
 
@@ -7,28 +7,28 @@ use super::{CommandError, check};
 use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
 
-/// One element of `documents`, `updates` or `deletes`, one findAndModify, one op of bulkWrite.
+/// An element of `documents`, `updates` or `deletes`, a findAndModify, or an op of bulkWrite.
 #[derive(Debug, Clone)]
 pub struct Statement<'a> {
     pub operation: Operation<'a>,
-    /// Index into the batch's namespaces.
+    /// Index in the namespaces of the batch.
     pub namespace: usize,
     form: Form,
-    /// The statement as it came; for findAndModify the whole command body.
+    /// The statement as the client sent it; for findAndModify the whole command body.
     source: Document<'a>,
-    /// Whether it came as an upsert.
+    /// Returns whether the client sent it as an upsert, even if a rule changed it.
     source_upserts: bool,
 }
 
-/// The kinds of statements that rules tell apart before they look inside.
+/// The kinds of statements that rules distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     Insert,
-    /// An update by operators, or what docward made of one.
+    /// An update by operators, or by a pipeline that docward made from operators.
     Operators,
-    /// An update by a whole document.
+    /// An update by a replacement document.
     Replacement,
-    /// An update by a pipeline that the client wrote.
+    /// An update by a pipeline of the client.
     Pipeline,
     Delete,
 }
@@ -47,50 +47,51 @@ pub struct Insert<'a> {
 
 #[derive(Debug, Clone)]
 pub struct Update<'a> {
-    /// The client's filter: what an upsert makes its document of.
+    /// The client's filter. An upsert builds its document from it.
     pub filter: CowDocument<'a>,
-    /// What rules demand of the stored document besides; apart from the filter until the statement is sent.
+    /// Conditions of rules on the stored document. They are kept apart from the filter until the statement is sent.
     pub conditions: Conditions<'a>,
     pub modification: Modification<'a>,
     pub upsert: bool,
     pub multi: bool,
-    /// The statement has array filters; an empty list counts as none.
+    /// Whether the statement has array filters. An empty list does not count.
     pub array_filters: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct Delete<'a> {
     pub filter: CowDocument<'a>,
-    /// It deletes everything that matches, rather than one document.
+    /// Whether it deletes all matching documents instead of one.
     pub multi: bool,
 }
 
-/// What an update does.
+/// The change that an update makes.
 #[derive(Debug, Clone)]
 pub enum Modification<'a> {
-    /// A document without operators takes the stored one's place.
+    /// A document without operators that replaces the stored one.
     Replacement(CowDocument<'a>),
     /// `{$set: ..., $inc: ...}`
     Operators(CowDocument<'a>),
-    /// An aggregation pipeline as the client wrote it, as the array's document.
+    /// An aggregation pipeline of the client: the document that encodes the array.
     ClientPipeline(Document<'a>),
-    /// A pipeline docward made of operators or of a replacement.
+    /// A pipeline that docward made from operators or from a replacement.
     Pipeline(Box<Pipeline<'a>>),
 }
 
-/// Documents that all must match, besides the filter.
+/// Filters that must all match in addition to the client's filter.
 pub type Conditions<'a> = SmallVec<[CowDocument<'a>; 1]>;
 
-/// A pipeline of docward's own.
+/// A pipeline that docward made.
 #[derive(Debug, Clone)]
 pub struct Pipeline<'a> {
     pub stages: Vec<CowDocument<'a>>,
-    /// What it does, unless it finds the write late: the operators or the replacement it was made of.
+    /// The operators or the replacement that it was made from. It has their effect unless it finds that the write is
+    /// late.
     pub meaning: Modification<'a>,
 }
 
 impl<'a> Update<'a> {
-    /// The filter together with the rules' conditions: what the server is to match.
+    /// Returns the client's filter combined with the conditions of the rules.
     pub fn selection(&self) -> Cow<'_, CowDocument<'a>> {
         let mut selection = Cow::Borrowed(&self.filter);
         for condition in &self.conditions {
@@ -99,22 +100,22 @@ impl<'a> Update<'a> {
         selection
     }
 
-    /// Bytes that the selection takes besides the filter as it came, at most.
+    /// Returns the maximum number of bytes that the selection adds to the client's filter.
     fn selection_length(&self) -> usize {
-        /// `$and` and its array.
-        const AROUND: usize = 32;
-        let conditions = self.conditions.iter().map(|condition| condition.rewritten_length() + AROUND);
+        /// The bytes of `$and` and its array.
+        const WRAPPER: usize = 32;
+        let conditions = self.conditions.iter().map(|condition| condition.rewritten_length() + WRAPPER);
         self.filter.rewritten_length() + conditions.sum::<usize>()
     }
 }
 
-/// A condition that no stored document fulfils. It is no equality, so that an upsert inserts the same; and no constant,
-/// lest the server drop the filter's equalities together with it.
+/// Returns a condition that no stored document matches. It is not an equality, so that an upsert inserts the same
+/// document. It is not a constant, because the server would then also drop the equalities of the filter.
 fn matches_nothing<'a>() -> CowDocument<'a> {
     CowDocument::build(|w| w.nested("_id", |w| w.boolean("$exists", false)))
 }
 
-/// A filter and one more condition. A filter that names one of its fields already is kept whole inside `$and`.
+/// Adds a condition to a filter. If both name the same field, they are combined by `$and`.
 fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a> {
     let named = condition.elements().any(|added| filter.get(added.key).is_some());
     CowDocument::from_writer(if named {
@@ -130,25 +131,25 @@ fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a
 }
 
 impl<'a> Statement<'a> {
-    /// Reads one statement of `form` that came in the command's body; for findAndModify `source` is that body.
+    /// Reads a statement from the command body; for findAndModify `source` is that body.
     ///
     /// # Errors
-    /// [`CommandError`] for what is missing, mistyped, ambiguous or unknown.
+    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
     pub(super) fn of_body(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
         source.refuse_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
         Self::read(form, source)
     }
 
-    /// The same for a document of a kind-1 section, which has not been checked.
+    /// Reads a statement from an unchecked document of a kind-1 section.
     ///
     /// # Errors
-    /// [`CommandError`], also for what is no document.
+    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
     pub(super) fn of_sequence(form: Form, bytes: &'a [u8]) -> Result<Self, CommandError> {
         let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
         Self::read(form, source)
     }
 
-    /// `source` has no field twice, however deep: readers of a nested document disagree no less.
+    /// Reads a statement. No field may occur twice in `source` or in a nested document.
     fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {
             Form::Insert => (insert(source.into()), 0),
@@ -177,16 +178,16 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The same statement with another operation.
+    /// Returns the same statement with another operation.
     pub fn with(&self, operation: Operation<'a>) -> Self {
         Self { operation, ..*self }
     }
 
-    /// The same statement by operators, for a client's pipeline that only sets constants.
+    /// Returns the same statement with operators, if it is a client's pipeline that only sets constants.
     pub fn as_operators(&self) -> Option<Self> {
         let Operation::Update(update) = &self.operation else { return None };
         let Modification::ClientPipeline(stages) = &update.modification else { return None };
-        // Constants of the statement could stand in its expressions.
+        // The expressions could refer to the constants of the statement.
         if update.array_filters || self.option("c").is_some() || self.option("constants").is_some() {
             return None;
         }
@@ -194,7 +195,7 @@ impl<'a> Statement<'a> {
         Some(self.with(Operation::Update(Update { modification, ..update.clone() })))
     }
 
-    /// The same statement as the client meant it, without what rules demand of the stored document.
+    /// Returns the same statement without the conditions of rules.
     pub fn without_conditions(&self) -> Self {
         match &self.operation {
             Operation::Update(update) => {
@@ -204,7 +205,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The same statement, which then matches no stored document: what rules demand of one does not matter.
+    /// Returns the same statement with a condition that no stored document matches, so that it can only insert.
     pub fn insert_only(&self) -> Self {
         match &self.operation {
             Operation::Update(update) => self.with(Operation::Update(Update {
@@ -215,13 +216,13 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The same statement with a filter that matches the same documents, and of which an upsert takes only this `_id`: what
-    /// a replacement takes of its filter.
+    /// Returns the same statement with a filter that matches the same documents, but from which an upsert takes only
+    /// this `_id`. A replacement takes the same from its filter.
     pub fn pinned_by_id(&self, id: Option<Value<'_>>) -> Self {
         let Operation::Update(update) = &self.operation else { return self.clone() };
         let filter = CowDocument::build(|w| {
             id.into_iter().for_each(|id| w.value("_id", id));
-            // Of two branches neither says what all matched documents hold.
+            // An upsert takes no field from an `$or` with two branches.
             w.array("$or", |a| {
                 a.value(Value::document(update.filter.as_document()));
                 a.value(Value::document(matches_nothing().as_document()));
@@ -230,7 +231,7 @@ impl<'a> Statement<'a> {
         self.with(Operation::Update(Update { filter, ..update.clone() }))
     }
 
-    /// The same statement, which then inserts nothing.
+    /// Returns the same statement without upsert.
     pub fn without_upsert(&self) -> Self {
         match &self.operation {
             Operation::Update(update) => self.with(Operation::Update(Update { upsert: false, ..update.clone() })),
@@ -243,7 +244,7 @@ impl<'a> Statement<'a> {
         self.source_upserts
     }
 
-    /// The document without operators that the client sent to update by, whatever rules made of it.
+    /// Returns the replacement document that the client sent, even if a rule changed it.
     pub fn sent_replacement(&self) -> Option<Document<'a>> {
         let update = self.option(self.form.names().update).and_then(Value::as_document)?;
         (!update.first().is_some_and(|first| first.key.starts_with(b"$"))).then_some(update)
@@ -253,10 +254,10 @@ impl<'a> Statement<'a> {
         matches!(&self.operation, Operation::Update(Update { upsert: true, .. }))
     }
 
-    /// A field that the statement came with beside what it does: "sort", "hint", "collation".
+    /// Returns an option of the client's statement such as "sort", "hint" or "collation".
     pub fn option(&self, name: &str) -> Option<Value<'a>> {
         match self.form {
-            // Its source is the document itself.
+            // The source of an insert is the document itself.
             Form::Insert => None,
             _ => self.source.get(name),
         }
@@ -274,7 +275,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// "insert", "update", "replacement", "delete": for messages to people.
+    /// Returns "insert", "update", "replacement" or "delete" for messages.
     pub fn kind_name(&self) -> &'static str {
         match self.kind() {
             StatementKind::Insert => "insert",
@@ -284,7 +285,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// Bytes that [`write`](Self::write) takes at most, but for flags that a rule turned.
+    /// Returns the maximum length in bytes of [`write`](Self::write), without flags that a rule adds.
     pub fn written_length(&self) -> usize {
         let rewritten = match &self.operation {
             Operation::Insert(insert) => insert.document.rewritten_length(),
@@ -294,7 +295,7 @@ impl<'a> Statement<'a> {
         self.source.as_bytes().len() + rewritten
     }
 
-    /// Bytes that [`write`](Self::write) takes.
+    /// Returns the exact length in bytes of [`write`](Self::write).
     pub fn encoded_length(&self) -> usize {
         match &self.operation {
             _ if !self.is_rewritten() => self.source.as_bytes().len(),
@@ -307,12 +308,13 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// Bytes of the statement as it came; for findAndModify of the whole command body.
+    /// Returns the length in bytes of the client's statement; for findAndModify of the whole command body.
     pub fn source_length(&self) -> usize {
         self.source.as_bytes().len()
     }
 
-    /// Bytes of a document that it stores as it is: an inserted one, a replacement.
+    /// Returns the length in bytes of the document that the statement stores unchanged: an inserted one or a
+    /// replacement.
     pub fn stored_length(&self) -> Option<usize> {
         match &self.operation {
             Operation::Insert(Insert { document })
@@ -323,7 +325,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The statement as an element of its command's array.
+    /// Writes the statement as an element of its command's array.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match (&self.operation, self.form) {
             _ if !self.is_rewritten() => out.extend_from_slice(self.source.as_bytes()),
@@ -337,7 +339,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// Copies a field; the statement's own are replaced by what the rules made of them.
+    /// Copies a field. Fields that rules changed are written with their new values.
     pub(super) fn write_field(&self, w: &mut Writer<'_>, element: Element<'_>) {
         let names = self.form.names();
         match (&self.operation, element.key) {
@@ -354,7 +356,7 @@ impl<'a> Statement<'a> {
                 update.modification.write(w, names.update);
             }
             (Operation::Update(update), b"upsert") => w.boolean("upsert", update.upsert),
-            // Only an empty list gets here, and pipelines do not take even that everywhere.
+            // Only an empty list gets here. Some servers do not accept even that with a pipeline.
             (Operation::Update(Update { modification: Modification::Pipeline(_), .. }), b"arrayFilters") => {}
             _ => w.element(element),
         }
@@ -362,7 +364,7 @@ impl<'a> Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// What the client left out and the rules put in: the filter of a findAndModify without query, an upsert.
+    /// Writes the fields that rules add: the filter of a findAndModify without query, and `upsert`.
     pub(super) fn write_added_fields(&self, w: &mut Writer<'_>) {
         let name = self.form.names().filter;
         let filter = match &self.operation {
@@ -382,7 +384,7 @@ impl Statement<'_> {
 }
 
 impl Modification<'_> {
-    /// What a pipeline of docward's own was made of; anything else is what it says.
+    /// Returns the modification that docward's pipeline was made from, or the modification itself.
     pub fn meaning(&self) -> &Self {
         match self {
             Self::Pipeline(pipeline) => pipeline.meaning.meaning(),
@@ -399,7 +401,7 @@ impl Modification<'_> {
     }
 
     fn rewritten_length(&self) -> usize {
-        /// Tag, index and terminator of an entry of the stages' array.
+        /// Bytes of tag, index and terminator of an element of the stages.
         const ENTRY: usize = 8;
         match self {
             Self::Replacement(document) | Self::Operators(document) => document.rewritten_length(),
@@ -478,7 +480,7 @@ fn filter(form: Form, value: Option<Value<'_>>) -> Result<CowDocument<'_>, Comma
             let wrong = CommandError::WrongType { place: names.place, field: names.filter };
             Ok(value.as_document().ok_or(wrong)?.into())
         }
-        // findAndModify may leave the query out; an element of a batch may not.
+        // The query of a findAndModify is optional. The filter of a batch element is not.
         None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
         None => Err(CommandError::Missing { place: names.place, field: names.filter }),
     }
@@ -491,7 +493,7 @@ fn flag(source: Document<'_>, place: &'static str, field: &'static str) -> Resul
     }
 }
 
-/// One op of bulkWrite (8.0): its first key names the operation, its value the namespace.
+/// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.
 fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), CommandError> {
     const PLACE: &str = "an op of bulkWrite";
     let first = source.first().ok_or(CommandError::Missing { place: PLACE, field: "insert, update or delete" })?;
@@ -515,7 +517,7 @@ fn check_fields(form: Form, source: Document<'_>) -> Result<(), CommandError> {
     source.elements().try_for_each(|element| check_field(&names, element.key))
 }
 
-/// An unknown field of a statement could change its meaning (as `upsertSupplied` does), so it is refused.
+/// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does).
 fn check_field(names: &Names, key: &[u8]) -> Result<(), CommandError> {
     match names.fields {
         Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.place, key)),

@@ -1,8 +1,9 @@
 //! The document that an insert or an upsert adds.
 //!
-//! mongod makes it of the filter's equalities, in the order of their paths (`UpdateDriver::populateDocumentWithQueryFields`),
-//! and then applies the update to it as to a stored document, with `$setOnInsert` (`UpsertStage::_produceNewDocumentForInsert`).
-//! A replacement takes only `_id` from the filter. A missing `_id` is generated.
+//! mongod builds it from the equalities of the filter, ordered by path
+//! (`UpdateDriver::populateDocumentWithQueryFields`). Then it applies the update as to a stored document, including
+//! `$setOnInsert` (`UpsertStage::_produceNewDocumentForInsert`). A replacement takes only `_id` from the filter. A
+//! missing `_id` is generated.
 
 use std::borrow::Cow;
 
@@ -15,33 +16,33 @@ use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
 #[derive(Debug, Clone)]
 pub struct Inserted<'s> {
     root: Node<'s>,
-    /// The `_id` that the filter gives to a replacement.
+    /// The `_id` that a replacement takes from the filter.
     id: Option<Node<'s>>,
-    /// The statement may do what the model does not know.
-    anything: bool,
+    /// The statement may have effects that the model does not cover.
+    unpredictable: bool,
 }
 
-/// What the added document holds at a path.
+/// The value of the added document at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held<'i> {
-    /// The field is absent, and could be created.
+    /// The field is missing, and `$set` could create it.
     Missing,
     Value(Value<'i>),
-    /// A value that cannot be told; of this kind, if that is known.
+    /// An unknown value, of this kind if it is known.
     Some(Option<Kind>),
-    /// It may be there or not.
+    /// The field may exist or not.
     Unknown,
-    /// A field on the way holds something that is no document, of this kind.
+    /// A parent of the field is not a document; it has this kind.
     Blocked(Kind),
 }
 
 impl Held<'_> {
-    /// Whether a value may be there.
+    /// Returns whether the field may have a value.
     pub fn may_be_there(self) -> bool {
         matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
     }
 
-    /// Whether the field may be absent.
+    /// Returns whether the field may be missing.
     pub fn may_be_missing(self) -> bool {
         matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)
     }
@@ -49,7 +50,7 @@ impl Held<'_> {
 
 #[derive(Debug, Clone)]
 enum Node<'s> {
-    /// As the client wrote it.
+    /// The value that the client sent.
     Value(Value<'s>),
     Owned(OwnedValue),
     Document(Fields<'s>),
@@ -63,10 +64,10 @@ fn names_of(value: Value<'_>) -> Vec<&[u8]> {
 
 type Fields<'s> = Vec<(Cow<'s, [u8]>, Node<'s>)>;
 
-/// mongod fails such an upsert: nothing is inserted.
-struct Fails;
+/// mongod fails the upsert, so nothing is inserted.
+struct UpsertFails;
 
-/// `None` where the server refuses to make such a document.
+/// Returns the document of an upsert, or `None` if the server fails it.
 pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
     match modification {
         Modification::Replacement(document) => {
@@ -86,11 +87,12 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
             Some(inserted)
         }
         Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
-        Modification::ClientPipeline(_) => Some(Inserted { anything: true, ..Inserted::of_pins(filter) }),
+        Modification::ClientPipeline(_) => Some(Inserted { unpredictable: true, ..Inserted::of_pins(filter) }),
     }
 }
 
-/// A replacement's `_id` must be pinned as a whole (`NotExactValueField`).
+/// Returns the `_id` that the filter gives to a replacement. It must be an equality on the whole `_id`
+/// (`NotExactValueField`).
 fn pinned_id(filter: Document<'_>) -> Option<Node<'_>> {
     let pin = pins(filter).into_iter().find(|pin| pin.path == b"_id")?;
     Some(Node::of(pin))
@@ -104,7 +106,7 @@ impl<'s> Node<'s> {
         }
     }
 
-    /// The field of this name, for a node that is a document.
+    /// Returns the field with this name if the node is a document.
     fn child(&self, part: &[u8]) -> Option<Lookup<'_>> {
         match self {
             Self::Value(value) => Some(look_below(part, *value)),
@@ -113,7 +115,7 @@ impl<'s> Node<'s> {
         }
     }
 
-    /// The fields of a document, so that one of them can be changed.
+    /// Returns the fields of a document for changes.
     fn open(&mut self) -> Option<&mut Fields<'s>> {
         if let Self::Value(value) = self
             && let Some(document) = value.as_document()
@@ -150,19 +152,19 @@ impl<'s> Node<'s> {
 
 impl<'s> Inserted<'s> {
     pub(super) fn of_document(document: Document<'s>) -> Self {
-        Self { root: Node::Value(Value::document(document)), id: None, anything: false }
+        Self { root: Node::Value(Value::document(document)), id: None, unpredictable: false }
     }
 
     fn of_pins(filter: Document<'s>) -> Self {
-        let mut inserted = Self { root: Node::Document(Vec::new()), id: None, anything: false };
+        let mut inserted = Self { root: Node::Document(Vec::new()), id: None, unpredictable: false };
         let mut pins = pins(filter);
-        // The server keeps them in a map.
+        // The server stores them in an ordered map.
         pins.sort_by(|one, other| one.path.cmp(other.path));
         for pin in pins {
-            // Where two pins meet the server fails, or has found them to be one.
+            // If two pins overlap, the server fails or has simplified them to one.
             let mut parts: Vec<&[u8]> = pin.path.split(|byte| *byte == b'.').collect();
             if !pin.certain {
-                // Then the documents around it may be missing, too.
+                // The parent documents may be missing, too.
                 let known = (1..parts.len())
                     .take_while(|depth| inserted.root.reach(parts.get(..*depth).unwrap_or_default(), false).is_some());
                 let known = known.count();
@@ -175,13 +177,13 @@ impl<'s> Inserted<'s> {
                     _ => *node = Node::Unknown,
                 }
             } else {
-                inserted.anything = true;
+                inserted.unpredictable = true;
             }
         }
         inserted
     }
 
-    /// The names of the fields at its top, those that may be there included.
+    /// Returns the names of its top-level fields, including those that may be missing.
     pub fn names(&self) -> Vec<&[u8]> {
         match &self.root {
             Node::Document(fields) => fields.iter().map(|(name, _)| name.as_ref()).collect(),
@@ -191,9 +193,9 @@ impl<'s> Inserted<'s> {
         }
     }
 
-    /// What the document holds at `path`.
+    /// Returns the value of the document at `path`.
     pub fn at(&self, path: &Path) -> Held<'_> {
-        if self.anything {
+        if self.unpredictable {
             return Held::Unknown;
         }
         let text = path.as_str().as_bytes();
@@ -227,8 +229,8 @@ impl<'s> Inserted<'s> {
         self.root.child(key).filter(|found| matches!(found, Lookup::Found(_)))
     }
 
-    /// Applies one operator to one path, as the server's node of that operator does to a new document.
-    fn apply(&mut self, operator: &[u8], path: &'s [u8], value: Value<'s>) -> Result<(), Fails> {
+    /// Applies one operator to one path, as the server does for a new document.
+    fn apply(&mut self, operator: &[u8], path: &'s [u8], value: Value<'s>) -> Result<(), UpsertFails> {
         if operator == b"$rename" {
             return self.rename(path, value);
         }
@@ -244,7 +246,7 @@ impl<'s> Inserted<'s> {
             b"$inc" | b"$mul"
                 if !value.kind.is_number() || (known && !is_new && !kind.is_some_and(Kind::is_number)) =>
             {
-                return Err(Fails);
+                return Err(UpsertFails);
             }
             b"$inc" if is_new => *node = Node::Value(value),
             b"$inc" => *node = sum(node, value).map_or(Node::Some(None), Node::Owned),
@@ -254,29 +256,29 @@ impl<'s> Inserted<'s> {
             b"$min" | b"$max" => *node = Node::Some(None),
             b"$bit" => *node = Node::Some(None),
             b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
-                return Err(Fails);
+                return Err(UpsertFails);
             }
             b"$push" | b"$addToSet" => *node = Node::Some(Some(Kind::Array)),
             b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
-                return Err(Fails);
+                return Err(UpsertFails);
             }
             b"$pull" | b"$pullAll" | b"$pop" => *node = Node::Some(Some(Kind::Array)),
-            _ => self.anything = true,
+            _ => self.unpredictable = true,
         }
         Ok(())
     }
 
-    /// The node at a path. A new one is `Node::Some(None)`. `None` where there is nothing to do.
-    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut Node<'s>>, Fails> {
-        // Positions need an array, which only a filter's equality can have put there.
+    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `Node::Some(None)`.
+    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut Node<'s>>, UpsertFails> {
+        // A positional operator needs an array, which only an equality of the filter can have created.
         if parts.iter().any(|part| part.starts_with(b"$")) {
-            self.anything = true;
+            self.unpredictable = true;
             return Ok(None);
         }
-        match self.root.way(parts) {
-            Way::Free => Ok(self.root.reach(parts, creates)),
-            // An element of an array, or below one.
-            Way::Array(depth) | Way::Unknown(depth) => {
+        match self.root.path_state(parts) {
+            PathState::Free => Ok(self.root.reach(parts, creates)),
+            // The path is an element of an array or below one.
+            PathState::Array(depth) | PathState::Unknown(depth) => {
                 let around = parts.get(..depth).unwrap_or_default();
                 if let Some(node) = self.root.reach(around, false) {
                     *node = match node.kind() {
@@ -286,8 +288,8 @@ impl<'s> Inserted<'s> {
                 }
                 Ok(None)
             }
-            Way::Blocked if creates => Err(Fails),
-            Way::Blocked => Ok(None),
+            PathState::Blocked if creates => Err(UpsertFails),
+            PathState::Blocked => Ok(None),
         }
     }
 
@@ -299,8 +301,8 @@ impl<'s> Inserted<'s> {
         }
     }
 
-    fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), Fails> {
-        let target = target.as_string_bytes().ok_or(Fails)?;
+    fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), UpsertFails> {
+        let target = target.as_string_bytes().ok_or(UpsertFails)?;
         let from: Vec<&'s [u8]> = source.split(|byte| *byte == b'.').collect();
         let Some(node) = self.place(&from, false)? else { return Ok(()) };
         let moved = std::mem::replace(node, Node::Unknown);
@@ -313,58 +315,58 @@ impl<'s> Inserted<'s> {
     }
 }
 
-/// How far a path leads in a document that is being made.
-enum Way {
-    /// Through documents, as far as there is anything.
+/// The state of a path in a document under construction.
+enum PathState {
+    /// All existing parents are documents.
     Free,
-    /// To an array, which is at this depth.
+    /// There is an array at this depth.
     Array(usize),
-    /// To something that cannot be told.
+    /// There is an unknown value at this depth.
     Unknown(usize),
-    /// To a scalar.
+    /// There is a scalar.
     Blocked,
 }
 
 impl<'s> Node<'s> {
-    fn way(&self, parts: &[&[u8]]) -> Way {
+    fn path_state(&self, parts: &[&[u8]]) -> PathState {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
             match node {
                 Node::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
-                    None => return Way::Free,
+                    None => return PathState::Free,
                     Some((_, child)) => node = child,
                 },
-                Node::Unknown | Node::Some(None) => return Way::Unknown(depth),
+                Node::Unknown | Node::Some(None) => return PathState::Unknown(depth),
                 other => {
                     return match other.kind() {
-                        Some(Kind::Document) => other.way_below(parts.get(depth..).unwrap_or_default(), depth),
-                        Some(Kind::Array) => Way::Array(depth),
-                        _ => Way::Blocked,
+                        Some(Kind::Document) => other.path_state_below(parts.get(depth..).unwrap_or_default(), depth),
+                        Some(Kind::Array) => PathState::Array(depth),
+                        _ => PathState::Blocked,
                     };
                 }
             }
         }
-        Way::Free
+        PathState::Free
     }
 
-    /// The same inside a value that the client wrote.
-    fn way_below(&self, parts: &[&[u8]], depth: usize) -> Way {
-        let (Node::Value(value), false) = (self, parts.is_empty()) else { return Way::Unknown(depth) };
+    /// Returns the state of a path inside a value that the client sent.
+    fn path_state_below(&self, parts: &[&[u8]], depth: usize) -> PathState {
+        let (Node::Value(value), false) = (self, parts.is_empty()) else { return PathState::Unknown(depth) };
         let mut found = *value;
         for (more, part) in parts.iter().enumerate() {
             match (found.as_document(), found.kind) {
                 (Some(document), _) => match document.get(part) {
-                    None => return Way::Free,
+                    None => return PathState::Free,
                     Some(value) => found = value,
                 },
-                (None, Kind::Array) => return Way::Array(depth + more),
-                (None, _) => return Way::Blocked,
+                (None, Kind::Array) => return PathState::Array(depth + more),
+                (None, _) => return PathState::Blocked,
             }
         }
-        Way::Free
+        PathState::Free
     }
 
-    /// The node at a path that is free, made as `Some(None)` if there is none and `creates`.
+    /// Returns the node at a free path. If it is missing and `creates` is set, it is created as `Some(None)`.
     fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut Node<'s>> {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
@@ -395,7 +397,7 @@ impl<'s> Node<'s> {
     }
 }
 
-/// What a value holds at a path below it.
+/// Returns the value at a path below `value`.
 fn held_below<'v>(value: Value<'v>, rest: &[u8]) -> Held<'v> {
     match look_below(rest, value) {
         Lookup::Found(value) => Held::Value(value),
@@ -411,8 +413,8 @@ fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The sum of whole numbers and doubles (`SafeNum`): the wider type, an int that overflows becomes a long, a long that
-/// overflows fails. `None` where decimals are involved.
+/// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
+/// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
 fn sum(node: &Node<'_>, amount: Value<'_>) -> Option<OwnedValue> {
     let Held::Value(stored) = node.held() else { return None };
     match (stored.kind, amount.kind) {
@@ -429,12 +431,12 @@ fn as_double(value: Value<'_>) -> Option<f64> {
     value.as_f64().or_else(|| value.as_integer().map(|number| number as f64))
 }
 
-/// What `$mul` makes of a missing field: zero, of the type of the factor.
+/// Returns the result of `$mul` on a missing field: zero, in the type of the factor.
 fn zero_like<'s>(factor: Value<'_>) -> Node<'s> {
     match factor.kind {
         Kind::Int32 => Node::Owned(OwnedValue::int32(0)),
         Kind::Int64 => Node::Owned(OwnedValue::int64(0)),
-        // It may be -0 or NaN.
+        // The result may be -0 or NaN.
         Kind::Double => Node::Owned(OwnedValue::double(0.0 * factor.as_f64().unwrap_or_default())),
         kind => Node::Some(Some(kind)),
     }
@@ -451,7 +453,7 @@ mod tests {
         RawDocumentBuf::try_from(&document).unwrap().into_bytes()
     }
 
-    /// What an upsert by operators holds at a path.
+    /// Returns the value at a path of an upsert by operators.
     fn held(filter: bson::Document, update: bson::Document, path: &str) -> Option<String> {
         let (filter, update) = (bytes(filter), bytes(update));
         let modification = Modification::Operators(CowDocument::from(Document::parse(&update).unwrap()));
@@ -466,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upsert_inserts_its_equalities_and_then_its_operators() {
+    fn an_upsert_applies_equalities_and_then_operators() {
         let check = |filter: bson::Document, update: bson::Document, path: &str, expected: &str| {
             let found = held(filter.clone(), update.clone(), path).unwrap_or_else(|| "fails".to_owned());
             assert_eq!(found, expected, "{filter} {update} {path}");

@@ -1,11 +1,12 @@
-//! What a statement does to documents: one model, used by all patterns.
+//! The effect of a statement on documents, one model for all patterns.
 //!
-//! Two questions, for any field path. [`change`]: what does a stored document hold there afterwards? [`inserted`]: which
-//! document does an insert or an upsert add? The second one is built as mongod builds it: the filter's equalities
-//! (`pins.rs`), then the operators (`image.rs`). Answers are never guesses: what cannot be told is `Unclear` or `Unknown`.
+//! For any field path it answers two questions. [`change`] returns the value of the field in a stored document after
+//! the statement. [`inserted`] returns the document that an insert or an upsert adds. That document is built as in
+//! mongod: first the equalities of the filter (`pins.rs`), then the operators (`image.rs`). Results that are not
+//! certain are `Unclear` or `Unknown`.
 //!
-//! The claims about the server were read in `src/mongo/db/update/` of its source (`update_driver.cpp`,
-//! `path_support.cpp`, one file for each operator's node) and are held against a real mongod by `tests/effect.rs`.
+//! The model follows the server's source in `src/mongo/db/update/` (`update_driver.cpp`, `path_support.cpp`, one file
+//! for each operator). `tests/effect.rs` compares it with a real mongod.
 
 mod image;
 mod operators;
@@ -20,27 +21,27 @@ pub use image::{Held, Inserted};
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree};
 
-/// What a statement makes of one field of a document that is stored.
+/// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'s> {
     Untouched,
-    /// It holds this value afterwards.
+    /// The field has this value afterwards.
     Set(Value<'s>),
-    /// It is missing afterwards.
+    /// The field is missing afterwards.
     Removed,
-    /// This is added to what is stored; a missing field counts as zero.
+    /// This number is added to the stored value. A missing field counts as zero.
     Incremented(Value<'s>),
-    /// It holds this value or keeps its own (`$min`, `$max`); a missing field gets this value.
+    /// The field gets this value or keeps its own (`$min`, `$max`). A missing field gets this value.
     Either(Value<'s>),
-    /// It holds the server's time (`$currentDate`).
+    /// The field gets the server's time (`$currentDate`).
     Now,
-    /// A part of the field is written: an element of an array, a field of a document.
+    /// A part of the field is written: an element of an array or a field of a document.
     Inside(Written<'s>),
-    /// It changes in a way that does not tell its new value.
+    /// The field changes, but its new value is not known.
     Unclear(Written<'s>),
 }
 
-/// The operator and the path that write a field; for messages to people.
+/// The operator and the path that write a field, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written<'s> {
     /// `$set`, or "a document" for inserts and replacements.
@@ -48,9 +49,9 @@ pub struct Written<'s> {
     pub path: &'s [u8],
 }
 
-/// What becomes of the field at `path` of a stored document that the statement changes. For an insert, of the new one.
+/// Returns the effect of the statement on the field at `path` of a stored document, or of the new one for an insert.
 ///
-/// A pipeline of docward's own may also leave the field as it is, where the write is late.
+/// docward's own pipeline may also leave the field unchanged if the write is late.
 pub fn change<'s>(operation: &'s Operation<'_>, path: &'s Path) -> Change<'s> {
     match operation {
         Operation::Insert(insert) => of_document(insert.document.as_document(), path),
@@ -70,7 +71,7 @@ fn of_modification<'s>(modification: &'s Modification<'_>, path: &'s Path) -> Ch
     }
 }
 
-/// What a whole document makes of a field; one that it leaves out is gone.
+/// Returns the effect of a whole document on a field. A field that the document does not contain is removed.
 fn of_document<'s>(document: Document<'s>, path: &'s Path) -> Change<'s> {
     of_lookup(path.lookup(document), Written { operator: b"a document", path: path.as_str().as_bytes() })
 }
@@ -78,19 +79,19 @@ fn of_document<'s>(document: Document<'s>, path: &'s Path) -> Change<'s> {
 fn of_lookup<'s>(found: Lookup<'s>, written: Written<'s>) -> Change<'s> {
     match found {
         Lookup::Found(value) => Change::Set(value),
-        // The path may lead to fields of the array's elements.
+        // The path may refer to fields of the array's elements.
         Lookup::Blocked(Kind::Array) => Change::Unclear(written),
         Lookup::Missing | Lookup::Blocked(_) => Change::Removed,
     }
 }
 
-/// Whether the server takes two numbers for one, of whatever types they are.
+/// Returns whether the server treats two numbers as equal. Their types may differ.
 pub fn is_same_number(one: Value<'_>, other: Value<'_>) -> bool {
     compare_numbers(one, other).is_some_and(Ordering::is_eq)
 }
 
-/// The document that the statement adds, if it can add one: an insert's, or what an upsert makes of its filter and its
-/// update. `None` too where the server fails such an upsert.
+/// Returns the document that the statement may add: that of an insert, or the result of an upsert's filter and
+/// update. Returns `None` if the statement cannot insert or the server fails the upsert.
 pub fn inserted<'s>(operation: &'s Operation<'_>) -> Option<Inserted<'s>> {
     match operation {
         Operation::Insert(insert) => Some(Inserted::of_document(insert.document.as_document())),

@@ -1,23 +1,23 @@
-//! What update operators do to a field: which paths they write, and how those relate to it.
+//! The effect of update operators on a field: the paths they write, and how these relate to the field.
 
 use super::{Change, Written, of_lookup};
 use crate::document::{Document, Element, Elements, Lookup, Path, Value};
 
-/// Where a written path lies, seen from a field.
+/// The relation of a written path to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     Apart,
     Exact,
-    /// It writes a part of the field.
+    /// The path is inside the field.
     Inside,
-    /// It writes a field around it.
+    /// The path is a parent of the field.
     Around,
-    /// It goes through an array by position, and may reach the field there.
+    /// The path contains an array position and may refer to the field.
     Positional,
 }
 
-/// How a path that an update writes relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may stand for
-/// places in arrays that a rule's plain path runs through.
+/// Returns how a written path relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may be
+/// positions in arrays on the way to the field.
 pub fn touch(field: &Path, written: &[u8]) -> Touch {
     let parts = || written.split(|byte| *byte == b'.');
     if parts().any(is_position) {
@@ -32,24 +32,24 @@ pub fn touch(field: &Path, written: &[u8]) -> Touch {
     }
 }
 
-/// Whether a part of a written path may stand for a place in an array: `$`, `$[]`, `$[x]`, a number.
+/// Returns whether a part of a written path may be a position in an array: `$`, `$[]`, `$[x]` or a number.
 pub fn is_position(part: &[u8]) -> bool {
     part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit)
 }
 
-/// The paths an update's operators touch, with the operator and the value: `($set, status, "paid")`.
-/// `$rename` touches both its ends.
+/// Returns the paths that the operators of an update write, with operator and value: `($set, status, "paid")`.
+/// `$rename` writes both its paths.
 pub fn touched(operators: Document<'_>) -> Touched<'_> {
     Touched { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
 }
 
-/// What [`touched`] gives.
+/// The iterator of [`touched`].
 pub struct Touched<'u> {
     operators: Elements<'u>,
     operator: &'u [u8],
-    /// The operator's fields to come.
+    /// The remaining fields of the operator.
     fields: Elements<'u>,
-    /// The other end of the `$rename` that was given last.
+    /// The target of the last `$rename`.
     renamed: Option<(&'u [u8], Value<'u>)>,
 }
 
@@ -75,16 +75,17 @@ impl<'u> Iterator for Touched<'u> {
     }
 }
 
-/// What the operators make of the field at `path` of a stored document. The server refuses an update that writes one path
-/// twice (ConflictingUpdateOperators), so one operator decides, or several write inside the field.
+/// Returns the effect of the operators on the field at `path` of a stored document. The server fails an update that
+/// writes one path twice (ConflictingUpdateOperators), so either one operator determines the effect or several write
+/// inside the field.
 pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> {
-    // `$setOnInsert` does nothing to a stored document.
+    // `$setOnInsert` does not change a stored document.
     let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
     let mut changes = stored.map(|(operator, written, value)| write(path, operator, written, value));
     changes.find(|change| *change != Change::Untouched).unwrap_or(Change::Untouched)
 }
 
-/// What one operator, which writes `path`, makes of the field at `field` of a stored document.
+/// Returns the effect of one operator that writes `path` on the field at `field` of a stored document.
 pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
     let written = Written { operator, path };
     let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
@@ -102,13 +103,13 @@ pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<
     }
 }
 
-/// What the value of a field around it, whose path has `around` bytes, makes of a field.
+/// Returns the effect on a field if a parent field is set. The parent's path has `around` bytes.
 fn within<'u>(field: &Path, around: usize, value: Value<'u>, written: Written<'u>) -> Change<'u> {
     let rest = field.as_str().as_bytes().get(around + 1..).unwrap_or_default();
     of_lookup(look_below(rest, value), written)
 }
 
-/// What `value` holds at the path `rest` below it.
+/// Returns the value at the path `rest` below `value`.
 pub(super) fn look_below<'u>(rest: &[u8], value: Value<'u>) -> Lookup<'u> {
     let mut found = value;
     for part in rest.split(|byte| *byte == b'.') {
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_in_arrays_do_not_hide_a_field() {
+    fn paths_with_array_positions_touch_the_field() {
         let field = Path::parse("a.b").unwrap();
         let cases = [
             ("a.b", Touch::Exact),

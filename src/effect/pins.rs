@@ -1,10 +1,11 @@
-//! The equalities of a filter: what every matched document holds, and what an upsert puts into the document it inserts.
+//! The equalities of a filter. Every matched document has these values, and an upsert writes them into the document
+//! that it inserts.
 //!
-//! mongod parses the filter, normalises it and takes the equalities that are left at its top and below `$and`
-//! (`path_support.cpp`, `extractEqualityMatches`). Normalising turns `$or` and `$and` of one branch into that branch,
-//! `$in` of one value into an equality and `$all` into an `$and` of equalities (`MatchExpression::normalize`; seen on 6.0).
-//! Later versions simplify more (8.0: boolean simplifier): an equality that follows from the whole filter may be found
-//! where 6.0 does not see it. Those are pins that may be there or not.
+//! mongod normalises the filter and then takes the equalities at its top level and below `$and` (`path_support.cpp`,
+//! `extractEqualityMatches`). Normalisation turns `$or` and `$and` with one branch into that branch, `$in` with one
+//! value into an equality, and `$all` into an `$and` of equalities (`MatchExpression::normalize`; seen on 6.0). Later
+//! versions simplify more (8.0: boolean simplifier), so they may find an equality that 6.0 does not find. Such pins
+//! are marked as uncertain.
 
 use std::cmp::Ordering;
 
@@ -13,37 +14,37 @@ use smallvec::SmallVec;
 use super::operators::look_below;
 use crate::document::{Document, Kind, Lookup, Value, compare_numbers};
 
-/// A path that the filter pins.
+/// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pin<'f> {
     pub(super) path: &'f [u8],
-    /// `None` where it cannot be told which of several equal values is taken.
+    /// `None` if it is not known which of several equal values the server uses.
     pub(super) value: Option<Value<'f>>,
-    /// Whether all versions of the server take it for an equality.
+    /// Whether all versions of the server treat it as an equality.
     pub(super) certain: bool,
 }
 
 pub(super) type Pins<'f> = SmallVec<[Pin<'f>; 4]>;
 
-/// The filter's equalities, in its order.
+/// Returns the equalities of the filter, in its order.
 pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
     let mut pins = Pins::new();
     collect(filter, true, 0, &mut pins);
     pins
 }
 
-/// The top-level fields that an upsert by operators takes from its filter, or may take.
+/// Returns the top-level fields that an upsert by operators takes, or may take, from its filter.
 pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
     pins(filter).into_iter().map(|pin| pin.path.split(|byte| *byte == b'.').next().unwrap_or(pin.path))
 }
 
-/// Whether the server can make a document of the filter's equalities: it refuses two on one path, or one inside another
-/// (54, NotSingleValueField; seen on 6.0 also where both are the same).
+/// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is
+/// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same).
 pub fn pins_agree(filter: Document<'_>) -> bool {
     agree(&pins(filter))
 }
 
-/// The same for what the filter says of `_id` alone: an upsert by replacement takes nothing else of it.
+/// Returns the same for `_id` only, the one field that an upsert by replacement takes from its filter.
 pub fn id_pins_agree(filter: Document<'_>) -> bool {
     let pins = pins(filter).into_iter().filter(|pin| pin.path == b"_id" || pin.path.starts_with(b"_id."));
     agree(&pins.collect::<Pins<'_>>())
@@ -59,8 +60,9 @@ fn agree(pins: &[Pin<'_>]) -> bool {
     })
 }
 
-/// The value that every document which the filter matches holds in `field`, by an equality of any form:
-/// `{f: v}`, `$eq`, `$in` or `$all` of one value, also inside `$and`, an `$or` of one branch, or a document around it.
+/// Returns the value of `field` in every document that the filter matches, from an equality of any form: `{f: v}`,
+/// `$eq`, `$in` or `$all` with one value, also inside `$and`, inside an `$or` with one branch, or in an enclosing
+/// document.
 pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
     pins(filter).into_iter().filter(|pin| pin.certain).find_map(|pin| {
         let rest = field.as_bytes().strip_prefix(pin.path)?;
@@ -75,7 +77,7 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
     })
 }
 
-/// Filters nest as deep as documents may; what is deeper than this pins nothing certain.
+/// Filters can nest as deep as documents. Equalities below this depth are ignored.
 const MAX_DEPTH: usize = 100;
 
 fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, pins: &mut Pins<'f>) {
@@ -94,7 +96,7 @@ fn collect<'f>(filter: Document<'f>, certain: bool, depth: usize, pins: &mut Pin
     }
 }
 
-/// What an `$or` pins: of one branch, that branch; of several, perhaps what all of them pin.
+/// Collects the pins of an `$or`: those of its only branch, or, as uncertain, those that all branches share.
 fn collect_or<'f>(mut branches: impl Iterator<Item = Document<'f>>, certain: bool, depth: usize, pins: &mut Pins<'f>) {
     let Some(first) = branches.next() else { return };
     let mut common = Pins::new();
@@ -108,7 +110,7 @@ fn collect_or<'f>(mut branches: impl Iterator<Item = Document<'f>>, certain: boo
     pins.extend(common);
 }
 
-/// A negation of negations may be simplified to what is in it.
+/// Collects the pins below a double negation, which the server may simplify.
 fn collect_negated<'f>(filter: Document<'f>, depth: usize, pins: &mut Pins<'f>) {
     for element in filter.elements().filter(|element| element.key == b"$nor") {
         let branches = element.value.as_array().unwrap_or(Document::EMPTY);
@@ -119,7 +121,7 @@ fn collect_negated<'f>(filter: Document<'f>, depth: usize, pins: &mut Pins<'f>) 
 fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pins: &mut Pins<'f>) {
     let mut pin = |value: Option<Value<'f>>, certain| pins.push(Pin { path, value, certain });
     let Some(operators) = operators(condition) else {
-        // A regular expression is a condition of its own.
+        // A regular expression is not an equality.
         if condition.kind != Kind::Regex {
             pin(Some(condition), certain);
         }
@@ -151,7 +153,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
     }
 }
 
-/// The operators of a condition, if it is no value. A DBRef begins with `$` and is a value.
+/// Returns the operators of a condition, or `None` if it is a value. A DBRef begins with `$` and is a value.
 fn operators(condition: Value<'_>) -> Option<Document<'_>> {
     let document = condition.as_document()?;
     let first = document.first()?;
@@ -159,15 +161,15 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
     is_operator.then_some(document)
 }
 
-/// Whether two different values may be one to the server, which then sees an `$in` of one value: numbers of different
-/// types, texts under a collation.
+/// Returns whether two different values may be equal for the server, which then treats an `$in` of both as one value:
+/// numbers of different types, or strings under a collation.
 fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
     let is_text = |value: Value<'_>| matches!(value.kind, Kind::String | Kind::Symbol);
     let fields = |value: Value<'_>| value.as_document().or(value.as_array()).map(|nested| nested.values().count());
     match (compare_numbers(one, other), fields(one), fields(other)) {
         (Some(ordering), ..) => ordering == Ordering::Equal,
         (None, Some(count), Some(others)) => one.kind == other.kind && count == others && count > 0,
-        // Every NaN equals every other.
+        // All NaN values are equal.
         (None, None, None) => (is_text(one) && is_text(other)) || (one.kind.is_number() && other.kind.is_number()),
         (None, ..) => false,
     }
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn equalities_are_found_wherever_the_server_finds_them() {
+    fn equalities_are_found_in_all_forms_the_server_supports() {
         let cases = [
             (doc! {"v": 3}, Some(3)),
             (doc! {"v": {"$eq": 3}}, Some(3)),
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn equalities_of_documents_around_a_field_count() {
+    fn equalities_of_parent_documents_count() {
         assert_eq!(found(doc! {"a": {"b": {"c": 3}}}, "a.b.c"), Some(3));
         assert_eq!(found(doc! {"a.b": {"$in": [{"c": 3}]}}, "a.b.c"), Some(3));
         assert_eq!(found(doc! {"a": {"b": 1}}, "a.c"), None);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_servers_see_is_not_certain() {
+    fn equalities_of_some_versions_only_are_uncertain() {
         let raw = RawDocumentBuf::try_from(&doc! {"$or": [{"v": 3, "a": 1}, {"v": 3}]}).unwrap().into_bytes();
         let pins = pins(Document::parse(&raw).unwrap());
         assert_eq!(pins.iter().map(|pin| (pin.path, pin.certain)).collect::<Vec<_>>(), [(&b"v"[..], false)]);

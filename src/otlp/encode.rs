@@ -1,5 +1,5 @@
-//! Spans as an ExportTraceServiceRequest in OTLP's JSON: ids in hexadecimal, 64-bit integers as text, names in
-//! camelCase. Attributes are those of OpenTelemetry's conventions for databases where there is one.
+//! Encodes spans as an ExportTraceServiceRequest in OTLP/JSON: ids in hexadecimal, 64-bit integers as strings, names
+//! in camelCase. Attributes follow OpenTelemetry's semantic conventions for databases where they exist.
 
 use std::time::{Duration, SystemTime};
 

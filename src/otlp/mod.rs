@@ -1,7 +1,7 @@
-//! Spans to a collector of OpenTelemetry, by OTLP over HTTP with JSON.
+//! Exports spans to an OpenTelemetry collector, by OTLP over HTTP with JSON.
 //!
-//! JSON is as much a part of the protocol as protobuf, and needs no crate that is not here anyway. What cannot be
-//! delivered is dropped and counted: traces are samples, and no message waits for them. Below: [`encode`], [`post`].
+//! OTLP/JSON needs no additional crate. Spans that cannot be delivered are dropped and counted: traces are samples,
+//! and messages must not wait for them. The parts are [`encode`] and [`post`].
 
 mod encode;
 mod post;
@@ -18,14 +18,14 @@ pub use post::Endpoint;
 
 use crate::proxy::Span;
 
-/// Spans in a request.
+/// Maximum number of spans in a request.
 const BATCH: usize = 512;
-/// How long a batch that is not full waits for more.
-const GATHER: Duration = Duration::from_secs(1);
-/// For what is left at the end.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long an incomplete batch waits for more spans.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// Timeout for the remaining spans at shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of spans.
+/// Counts of exported spans.
 #[derive(Debug, Default)]
 pub struct Exported {
     sent: AtomicU64,
@@ -33,20 +33,20 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// The collector took them.
+    /// Returns the number of spans that the collector accepted.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// They were lost on the way.
+    /// Returns the number of spans that could not be delivered.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 }
 
-/// Exports in the background until it is closed.
+/// A background task that exports spans until it is closed.
 #[derive(Debug)]
 pub struct Exporter {
     closing: oneshot::Sender<()>,
@@ -54,18 +54,18 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins.
+    /// Starts the task.
     #[must_use]
     pub fn start(endpoint: Endpoint, spans: Receiver<Span>, exported: Arc<Exported>) -> Self {
         let (closing, closed) = oneshot::channel();
         Self { closing, task: tokio::spawn(export(endpoint, spans, exported, closed)) }
     }
 
-    /// Sends what is left, if that does not take long.
+    /// Sends the remaining spans, for at most [`CLOSE_TIMEOUT`].
     pub async fn close(self) {
-        // An error: it has ended by itself.
+        // An error means that the task has already ended.
         let _ = self.closing.send(());
-        let _ = timeout(FAREWELL, self.task).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.task).await;
     }
 }
 
@@ -75,18 +75,18 @@ async fn export(
     exported: Arc<Exported>,
     mut closed: oneshot::Receiver<()>,
 ) {
-    let mut fails = false;
-    let mut ends = false;
-    while !ends {
+    let mut is_failing = false;
+    let mut is_closing = false;
+    while !is_closing {
         let mut batch = Vec::with_capacity(BATCH);
         tokio::select! {
             _ = spans.recv_many(&mut batch, BATCH) => {}
-            _ = &mut closed => ends = true,
+            _ = &mut closed => is_closing = true,
         }
-        if !ends && batch.len() < BATCH {
+        if !is_closing && batch.len() < BATCH {
             tokio::select! {
-                () = sleep(GATHER) => {}
-                _ = &mut closed => ends = true,
+                () = sleep(BATCH_DELAY) => {}
+                _ = &mut closed => is_closing = true,
             }
         }
         while let (true, Ok(span)) = (batch.len() < BATCH, spans.try_recv()) {
@@ -94,24 +94,24 @@ async fn export(
         }
         if !batch.is_empty() {
             let sent = post::post(&endpoint, encode::request(&batch)).await;
-            note(&sent, batch.len() as u64, &exported, &mut fails);
+            record_result(&sent, batch.len() as u64, &exported, &mut is_failing);
         }
     }
 }
 
-/// Counts; the log hears of the first failure, and of the end of failures.
-fn note(sent: &Result<(), String>, count: u64, exported: &Exported, fails: &mut bool) {
+/// Counts the spans of a request. Logs the first failure of a series, and its end.
+fn record_result(sent: &Result<(), String>, count: u64, exported: &Exported, is_failing: &mut bool) {
     match sent {
         Ok(()) => {
             exported.sent.fetch_add(count, Ordering::Relaxed);
-            if std::mem::take(fails) {
-                tracing::info!("--otlp: the collector takes spans again");
+            if std::mem::take(is_failing) {
+                tracing::info!("--otlp: the collector accepts spans again");
             }
         }
         Err(reason) => {
             exported.failed.fetch_add(count, Ordering::Relaxed);
-            if !std::mem::replace(fails, true) {
-                tracing::warn!("--otlp: spans cannot be delivered and are dropped: {reason}");
+            if !std::mem::replace(is_failing, true) {
+                tracing::warn!(%reason, "--otlp: spans cannot be delivered and are dropped; check the collector");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One request to the collector.
+//! Sends one request to the collector.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// For everything, from looking up the name to the answer's head.
+/// Timeout for the whole request, from the name lookup to the response head.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Where OTLP over HTTP takes traces, below the endpoint.
+/// The path for traces in OTLP over HTTP, relative to the endpoint.
 const PATH: &str = "/v1/traces";
 
 /// The base address of a collector, without TLS.
@@ -28,12 +28,12 @@ impl Endpoint {
     /// # Errors
     /// Text for people.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let complaint =
-            || "write http://HOST:4318, the address of a collector or agent; it is asked without TLS".to_owned();
-        let uri: hyper::Uri = text.parse().map_err(|_| complaint())?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(complaint)?;
+        let usage =
+            || "write http://HOST:4318, the address of a collector or agent; TLS is not supported".to_owned();
+        let uri: hyper::Uri = text.parse().map_err(|_| usage())?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(usage)?;
         if uri.scheme_str() != Some("http") || uri.query().is_some() {
-            return Err(complaint());
+            return Err(usage());
         }
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(4318));
         Ok(Self { authority, path: uri.path().trim_end_matches('/').to_owned() + PATH })
@@ -53,18 +53,18 @@ pub(super) async fn post(endpoint: &Endpoint, json: String) -> Result<(), String
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|error| failure(&error))?;
-        let answer = sender.send_request(request);
-        let answer = tokio::select! {
-            answer = answer => answer,
+        let response = sender.send_request(request);
+        let response = tokio::select! {
+            response = response => response,
             ended = connection => match ended {
-                Ok(()) => return Err(failure(&"the connection was closed without an answer")),
+                Ok(()) => return Err(failure(&"the collector closed the connection without a response")),
                 Err(error) => Err(error),
             },
         };
-        let status = answer.map_err(|error| failure(&error))?.status();
+        let status = response.map_err(|error| failure(&error))?.status();
         if status.is_success() { Ok(()) } else { Err(failure(&status)) }
     };
-    timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(failure(&"no answer in time")))
+    timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(failure(&"no response within 10 s")))
 }
 
 #[cfg(test)]

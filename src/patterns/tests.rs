@@ -66,7 +66,7 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
         ("deny: { operations: insert, when: { without: a } }", "sequence: { field: n, counter: c }", false),
         (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),
     ] {
-        let said: &[&str] = if silenced { &["R0028 `r1` has nothing to do: `r0`"] } else { &[] };
+        let said: &[&str] = if silenced { &["R0028 `r1` has no effect: `r0`"] } else { &[] };
         check_all(&[earlier, later], said);
     }
 }
@@ -203,7 +203,7 @@ fn settings_that_make_no_sense_are_named() {
     check("bounds: { field: n, min: 5, on_no_room: reject }", &["R0012 `on_no_room` cannot be `reject`"]);
     check("together: [a]", &["R0013 `together` takes a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
-    check("queue: { lease: 5 }", &["R0011 `lease` must be a length of time"]);
+    check("queue: { lease: 5 }", &["R0011 `lease` must be a duration"]);
     check(
         "queue: { fields: { locked_at: locked }, lease: 5m }",
         &["R0025 `locked`, `locked_at` and `attempts` must be three fields"],

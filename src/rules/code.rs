@@ -1,12 +1,11 @@
-//! The kinds of mistakes a rule file can hold, each with a code that never changes.
+//! The kinds of mistakes in rule files, each with a code that never changes.
 //!
-//! The one list of them. A code is printed with every diagnostic (`error[R0007]`), so it can be
-//! searched for, and documentation anchors are made from it. Never reuse a number. What a
-//! diagnostic is: `diagnostic.rs`.
+//! Every diagnostic prints its code (`error[R0007]`), so that users can search for it. Documentation anchors
+//! use the codes too. Never reuse a number. Diagnostics: `diagnostic.rs`.
 
 macro_rules! codes {
     ($($(#[doc = $sentence:literal])+ $name:ident = $number:literal,)+) => {
-        /// The kind of a mistake; see [`Code::sentence`] for what each one means.
+        /// The kind of a mistake; [`Code::sentence`] explains each one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Code {
@@ -23,7 +22,7 @@ macro_rules! codes {
                 match self { $(Self::$name => $number,)+ }
             }
 
-            /// One sentence that says what went wrong in all cases of this kind.
+            /// One sentence that describes all mistakes of this kind.
             #[must_use]
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$name => concat!($($sentence),+).trim_ascii(),)+ }
@@ -35,71 +34,71 @@ macro_rules! codes {
 codes! {
     /// The file is not YAML.
     Syntax = "R0001",
-    /// A path cannot be read, or does not exist.
+    /// A path does not exist or cannot be read.
     Unreadable = "R0002",
-    /// The file is not UTF-8 text.
+    /// The file is not valid UTF-8.
     NotUtf8 = "R0003",
-    /// A folder holds no rule file.
+    /// A folder has no rule file.
     EmptyFolder = "R0004",
-    /// The file is larger or nested deeper than any rule file needs, or too many namespaces may overlap.
+    /// The file is too large or nested too deeply, or too many namespaces may overlap.
     TooLarge = "R0005",
-    /// YAML that the rule language leaves out: anchors, aliases, merge keys, tags, several documents.
+    /// The file uses YAML that docward does not support: anchors, aliases, merge keys, tags, several documents.
     UnsupportedYaml = "R0006",
-    /// Two rules have one name.
+    /// Two rules have the same name.
     DuplicateName = "R0007",
-    /// A mapping holds one key twice.
+    /// A mapping has the same key twice.
     DuplicateKey = "R0008",
-    /// A key that means nothing at this place.
+    /// A key is unknown or not allowed at this place.
     UnknownKey = "R0009",
-    /// A key that must be there is not.
+    /// A required key is missing.
     MissingKey = "R0010",
-    /// A value of another type than its key takes.
+    /// A value has the wrong type for its key.
     WrongType = "R0011",
-    /// A word that is none of those the key takes.
+    /// A word is not one of those that the key allows.
     UnknownWord = "R0012",
-    /// A value of the right type that makes no sense for its key.
+    /// A value has the right type but is not valid for its key.
     InvalidValue = "R0013",
-    /// A version of the rule language that this docward does not know.
+    /// This docward does not support the version of the rule language.
     UnsupportedVersion = "R0014",
-    /// A rule file without rules.
+    /// A rule file has no rules.
     NoRules = "R0015",
-    /// A rule name that is not kebab-case.
+    /// A rule name is not kebab-case.
     InvalidName = "R0016",
-    /// A namespace that MongoDB cannot have, or that no rule may guard.
+    /// A namespace is not valid in MongoDB, or rules cannot apply to it.
     InvalidNamespace = "R0017",
-    /// A rule without a pattern.
+    /// A rule has no pattern.
     NoPattern = "R0018",
-    /// A rule with more than one pattern.
+    /// A rule has more than one pattern.
     SeveralPatterns = "R0019",
-    /// A rule whose pattern does not exist.
+    /// A rule has an unknown pattern.
     UnknownPattern = "R0020",
-    /// Two equally specific rules want to speak for one namespace.
+    /// Two equally specific rules of one pattern apply to the same namespace.
     Contradiction = "R0021",
-    /// Two rules claim one field of one namespace.
+    /// Two rules claim the same field in the same namespace.
     FieldClaimedTwice = "R0022",
-    /// An `except` entry that can match no application or user.
+    /// An `except` entry cannot match any application or user.
     InvalidException = "R0023",
-    /// A rule's test that is not a test.
+    /// A rule test is not valid.
     InvalidTest = "R0024",
-    /// Settings of one pattern that cannot be used together.
+    /// Settings of one pattern cannot be used together.
     ConflictingSettings = "R0025",
-    /// A command that is neither mongosh syntax nor Extended JSON.
+    /// A command is neither mongosh syntax nor Extended JSON.
     InvalidCommand = "R0026",
-    /// A rule, or a part of it, that can never act.
+    /// A rule, or a part of it, has no effect.
     NeverActs = "R0027",
-    /// A rule that another, which evaluates before it, leaves nothing to do.
+    /// A rule has no effect because an earlier one rejects every statement that it matches.
     Silenced = "R0028",
-    /// A rule that applies instead of a broader one, and guards less than that would.
+    /// A rule applies instead of a less specific one and is weaker.
     Weaker = "R0029",
-    /// A namespace that no collection of the deployment has.
+    /// A namespace matches no collection of the deployment.
     NoCollection = "R0030",
-    /// A field whose values a rule keeps apart has no unique index.
+    /// A field whose values a rule keeps unique has no unique index.
     MissingUniqueIndex = "R0031",
-    /// A field that a rule searches by has no index.
+    /// A field that a rule queries has no index.
     MissingIndex = "R0032",
-    /// Two rules that do not go together: what one of them makes of a statement breaks the promise of the other.
+    /// Two rules are incompatible: the statements that one of them produces break the guarantee of the other.
     Incompatible = "R0033",
-    /// A unique index keeps documents apart that a rule makes many of.
+    /// A unique index prevents documents that a rule creates.
     UnwantedUniqueIndex = "R0034",
 }
 

@@ -1,9 +1,9 @@
-//! Rules that cannot stand beside each other: one name twice, two equally specific rules that both
-//! speak for a namespace, two claims on one field.
+//! Rules that contradict each other: two rules with one name, two equally specific rules of an exclusive
+//! pattern for one namespace, two claims on one field.
 //!
 //! Rules are compared only within groups that could collide, so that ten thousand rules for ten
-//! thousand namespaces load in no time. Disabled rules take part in nothing but must have their
-//! own names; a shadow rule beside an enforced one is a rule_test and no contradiction.
+//! thousand namespaces load fast. Of disabled rules only the names are checked. A shadow rule does not
+//! contradict an enforced one.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -16,11 +16,11 @@ use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
 use super::rule::{Claim, Mode, Pattern, Rule};
 
-/// How often namespaces of all rules may be compared with each other: a second or two. Only namespaces with `*` need more
+/// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
 /// than one comparison each, and thousands of them that may overlap are a mistake.
 const COMPARISONS: u64 = 1 << 24;
 
-/// What is left of [`COMPARISONS`].
+/// The remaining [`COMPARISONS`].
 #[derive(Debug)]
 pub(super) struct Budget(Cell<u64>);
 
@@ -31,28 +31,28 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes one; false when there is none left.
+    /// Spends one; false if none is left.
     fn spend(&self) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// Reports that not everything could be compared.
+    /// Reports an exhausted budget: some namespaces were not compared.
     pub(super) fn check<P>(&self, rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
         let globs = |rule: &&Rule<P>| rule.namespaces.iter().filter(|one| one.exact().is_none()).count();
         if self.0.get() > 0 {
             return;
         }
         let Some(namespace) = rules.iter().max_by_key(globs).and_then(|rule| rule.namespaces.first()) else { return };
-        let message = "there are too many namespaces with `*` that may overlap; this rule has the most";
+        let message = "too many namespaces with `*` may overlap; this rule has the most of them";
         let mistake = Diagnostic::error(Code::TooLarge, namespace.span, message);
         found
-            .push(mistake.help("cover several by one `*`, or write the name of the database or of the collection out"));
+            .push(mistake.help("replace several by one `*`, or write the database or collection name in full"));
     }
 }
 
-/// Reports what rules have against each other.
+/// Reports contradictions between rules.
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_applicable(&active, budget, found);
@@ -60,7 +60,7 @@ pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut 
     found.extend(P::contradictions(&active));
 }
 
-/// Reports names that rules share, also of those that are wrong otherwise.
+/// Reports names that several rules share; includes the names of invalid rules.
 pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>) {
     let mut first: HashMap<&str, &Located<String>> = HashMap::new();
     for name in names {
@@ -73,18 +73,18 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
                 let mistake = Diagnostic::error(Code::DuplicateName, name.span, message)
                     .note("second rule with this name")
                     .label(occupied.get().span, "first rule is here")
-                    .help("rule names appear in logs and error replies; give each its own");
+                    .help("rule names appear in logs and error replies; use a unique name");
                 found.push(mistake);
             }
         }
     }
 }
 
-/// One namespace of one rule, in a group of those that could collide.
+/// One namespace of one rule, in a group of namespaces that could collide.
 struct RuleNamespace<'r, P> {
     rule: &'r Rule<P>,
     namespace: &'r Located<NamespacePattern>,
-    /// What it claims there, in a group of claims.
+    /// Its claim, in a group of claims.
     claim: Option<&'r Claim>,
 }
 
@@ -92,8 +92,8 @@ fn check_applicable<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut
     let mut groups: HashMap<_, Vec<RuleNamespace<'_, P>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
-            // Patterns are only equally specific when their ranks have the same prefix, and only
-            // share a namespace when what is literal in both is the same.
+            // Namespace patterns are equally specific only if their ranks have the same prefix. They overlap only
+            // if the literal text they start with is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
             groups.entry(key).or_default().push(RuleNamespace { rule, namespace, claim: None });
@@ -108,7 +108,7 @@ fn check_applicable<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut
     }
 }
 
-/// The text every namespace of the pattern starts with.
+/// The text that every namespace of the pattern starts with.
 fn literal_start(namespace: &NamespacePattern) -> String {
     let text = namespace.to_string();
     text.split('*').next().unwrap_or_default().to_owned()
@@ -119,16 +119,16 @@ fn contradiction<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespac
     let (one, other) = (&first.rule.name.value, &second.rule.name.value);
     let message = if first.namespace.value == second.namespace.value {
         let shared = &second.namespace.value;
-        format!("`{one}` and `{other}` both want to speak for `{shared}`")
+        format!("`{one}` and `{other}` are equally specific for `{shared}`")
     } else {
-        format!("`{one}` and `{other}` both want to speak for namespaces they share")
+        format!("`{one}` and `{other}` are equally specific, and their namespaces overlap")
     };
     Diagnostic::error(Code::Contradiction, second.namespace.span, message)
         .note(format!("`{other}`, for `{}`", second.namespace.value))
         .label(first.namespace.span, format!("`{one}`, for `{}`", first.namespace.value))
         .help(format!(
-            "of `{pattern}` rules the most specific one applies for a namespace, and neither is; \
-             narrow one, or set it to `mode: shadow` or `mode: disabled`"
+            "only the most specific `{pattern}` rule applies to a namespace; \
+             narrow one of the two, or set it to `mode: shadow` or `mode: disabled`"
         ))
 }
 
@@ -153,7 +153,7 @@ fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec
 
 fn claim_one_field<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
-    // Of these only one applies for a namespace; `check_applicable` sees to that.
+    // Only one of these applies to a namespace; `check_applicable` ensures that.
     if one.exclusive() && other.exclusive() && one.name() == other.name() {
         return false;
     }
@@ -170,9 +170,9 @@ fn claim_one_field<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamesp
 fn field_claimed_twice<P>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> Option<Diagnostic> {
     let (claim, other) = (second.claim?, first.claim?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
-    let message = format!("`{one}` and `{two}` both claim the field `{}` of one namespace", claim.field.value);
+    let message = format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", claim.field.value);
     let help = format!(
-        "`{}` and `{}` share a namespace; join the rules, narrow one, or set one to `mode: disabled`",
+        "`{}` and `{}` overlap; merge the rules, narrow one, or set one to `mode: disabled`",
         first.namespace.value, second.namespace.value
     );
     let mistake = Diagnostic::error(Code::FieldClaimedTwice, claim.field.span, message)
@@ -181,8 +181,8 @@ fn field_claimed_twice<P>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'
     Some(mistake.help(help))
 }
 
-/// Pairs of different rules in `group` that share a namespace and for which `clash` holds; of each
-/// pair of rules one, and of each rule_namespace the first.
+/// Pairs of different rules in `group` whose namespaces overlap and for which `clash` holds. Returns each pair of
+/// rules once, and for each namespace only its first collision.
 fn collisions<'g, 'r, P>(
     group: &'g [RuleNamespace<'r, P>],
     budget: &Budget,
@@ -208,13 +208,13 @@ fn collisions<'g, 'r, P>(
     pairs
 }
 
-/// The rule_namespaces seen so far, so that those which cannot share a namespace are never compared.
+/// The namespaces seen so far, indexed so that namespaces that cannot overlap are never compared.
 pub(super) struct SeenNamespaces<'n> {
     budget: &'n Budget,
     by_name: HashMap<(&'n str, &'n str), Vec<usize>>,
     by_database: HashMap<&'n str, Vec<usize>>,
     by_collection: HashMap<&'n str, Vec<usize>>,
-    /// A glob in both parts.
+    /// Namespaces with a glob in both parts.
     rest: Vec<usize>,
 }
 
@@ -238,7 +238,7 @@ impl<'n> SeenNamespaces<'n> {
         list.push(at);
     }
 
-    /// Those that may share a namespace with this one, as long as the budget lasts.
+    /// Those that may overlap with this one, as long as the budget lasts.
     pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
         let (database, collection) =
@@ -255,7 +255,7 @@ impl<'n> SeenNamespaces<'n> {
     }
 }
 
-/// The list under `key`, or all of them when the key is not known.
+/// The list under `key`, or all lists without a key.
 fn under<'m, K: Eq + Hash>(
     lists: &'m HashMap<K, Vec<usize>>,
     key: Option<&K>,

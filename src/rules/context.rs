@@ -1,7 +1,7 @@
-//! What a reader needs besides the tree: where mistakes go, and the rule it reads for.
+//! The context of reading a tree: the collected diagnostics, and the rule being read.
 //!
-//! A [`ReadContext`] reads single nodes; mappings are read by the [`MapReader`] of `reader.rs`,
-//! which it makes. It knows nothing of what the settings mean.
+//! A [`ReadContext`] reads single nodes. For mappings it makes a [`MapReader`] (`reader.rs`). It does not know
+//! what the settings mean.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use super::renamed;
 use super::source::Span;
 use crate::suggest;
 
-/// A value and where it was written.
+/// A value and its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<T> {
     /// The value.
@@ -26,7 +26,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// The same place with another value.
+    /// Changes the value and keeps the place.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
         let span = self.span;
         let value = change(self.value);
@@ -42,7 +42,7 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// A number as the file spells it: a bound of 5 stays an integer, one of 0.5 is a double.
+/// A number as the file spells it: 5 stays an integer, 0.5 is a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A whole number.
@@ -51,22 +51,22 @@ pub enum Number {
     Float(f64),
 }
 
-/// What a reader needs besides the tree: where mistakes go, and the rule it reads for.
+/// The context of reading a tree: the collected diagnostics, and the rule being read.
 #[derive(Debug)]
 pub struct ReadContext<'a> {
     diagnostics: &'a mut Vec<Diagnostic>,
     namespaces: &'a [Located<NamespacePattern>],
-    /// The settings of the pattern being read, and their key, at which what they lack is reported.
+    /// The settings of the pattern being read, and their key. Missing keys are reported at that key.
     settings: Option<(Span, &'a Key)>,
 }
 
 impl<'a> ReadContext<'a> {
-    /// For everything but a pattern's settings.
+    /// A context for everything except a pattern's settings.
     pub(super) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
         Self { diagnostics, namespaces: &[], settings: None }
     }
 
-    /// For the `settings` under `key`, in a rule for `namespaces`.
+    /// A context for the `settings` under `key`, in a rule for `namespaces`.
     pub(super) fn for_settings(
         diagnostics: &'a mut Vec<Diagnostic>,
         namespaces: &'a [Located<NamespacePattern>],
@@ -76,7 +76,7 @@ impl<'a> ReadContext<'a> {
         Self { diagnostics, namespaces, settings: Some((settings.span, key)) }
     }
 
-    /// The namespaces of the rule that is being read; empty when they themselves are wrong.
+    /// The namespaces of the rule being read; empty if they are invalid.
     #[must_use]
     pub fn namespaces(&self) -> &'a [Located<NamespacePattern>] {
         self.namespaces
@@ -87,13 +87,13 @@ impl<'a> ReadContext<'a> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// Reports an error of kind `code` at `span`. For help and labels: [`Self::push`].
+    /// Reports an error of kind `code` at `span`. Use [`Self::push`] to add help and labels.
     pub fn error(&mut self, code: Code, span: Span, message: impl Into<String>) {
         self.push(Diagnostic::error(code, span, message));
     }
 
-    /// Reads `node` as a mapping; anything else is reported. What it lacks is reported at its first
-    /// key, what a pattern's settings lack at the pattern's key; [`MapReader::at`] changes that.
+    /// Reads `node` as a mapping and reports any other type. Missing keys are reported at its first key, those of
+    /// a pattern's settings at the pattern's key; [`MapReader::at`] changes that.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match &self.settings {
             Some((span, key)) if *span == node.span => {
@@ -104,20 +104,20 @@ impl<'a> ReadContext<'a> {
         }
     }
 
-    /// The same for a mapping known as `what`, which lacks what it lacks at `place`.
+    /// Like [`Self::map`], for a mapping that messages call `what`. Missing keys are reported at `place`.
     pub(super) fn named_map<'n>(&mut self, node: &'n Node, what: &str, place: Span) -> Option<MapReader<'n, '_, 'a>> {
         if let Value::Map(entries) = &node.value {
             return Some(MapReader::new(entries, place, self));
         }
         let mut mistake = wrong_type(node, &format!("{what} must be a mapping"));
         if node.value == Value::Null {
-            mistake = mistake.help("write `{}` if nothing is to be said");
+            mistake = mistake.help("write `{}` for an empty mapping");
         }
         self.push(mistake);
         None
     }
 
-    /// Reads `node` as a list; anything else is reported. `what` names the list: "`rules`".
+    /// Reads `node` as a list and reports any other type. Messages call the list `what`: "`rules`".
     pub fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
         match &node.value {
             Value::List(items) => Some(items),
@@ -128,7 +128,7 @@ impl<'a> ReadContext<'a> {
         }
     }
 
-    /// Reads `node` as text that is not empty. `what` names it: "`field`".
+    /// Reads `node` as text that is not empty. Messages call it `what`: "`field`".
     pub fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
         let span = node.span;
         match &node.value {
@@ -140,7 +140,7 @@ impl<'a> ReadContext<'a> {
             other => {
                 let mut mistake = wrong_type(node, &format!("{what} must be text"));
                 if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = other {
-                    mistake = mistake.help("put it in quotes if it is meant as text");
+                    mistake = mistake.help("put it in quotes to make it text");
                 }
                 self.push(mistake);
                 None
@@ -148,7 +148,7 @@ impl<'a> ReadContext<'a> {
         }
     }
 
-    /// The one of `words` that `text` is; any other is reported. `what` names its place: "`mode`".
+    /// The value of `text` in `words`; reports any other text. Messages call it `what`: "`mode`".
     pub fn word<T: Copy>(&mut self, text: &Located<String>, what: &str, words: &[(&'static str, T)]) -> Option<T> {
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return Some(*value);
@@ -164,11 +164,11 @@ impl<'a> ReadContext<'a> {
         if let Some(word) = suggest::nearest(&text.value, known()) {
             mistake = mistake.note(format!("did you mean `{word}`?"));
         }
-        self.push(mistake.help(format!("{what} is {}", suggest::one_of(known()))));
+        self.push(mistake.help(format!("{what} must be {}", suggest::one_of(known()))));
         None
     }
 
-    /// Reads `node` as one text or a list of them, none empty, none twice. `what` names it.
+    /// Reads `node` as one text or a list of texts, without empty ones and duplicates. Messages call it `what`.
     pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<Located<String>>> {
         let Value::List(items) = &node.value else {
             return self.text(node, what).map(|text| vec![text]);
@@ -179,7 +179,7 @@ impl<'a> ReadContext<'a> {
             return None;
         }
         let element = format!("each of {what}");
-        // Those that are right are read on, so that what is wrong with them comes out too.
+        // Valid texts are returned nevertheless, so that the caller can report further mistakes in them.
         let mut texts: Vec<Located<String>> = Vec::with_capacity(items.len());
         let mut first: HashMap<String, Span> = HashMap::with_capacity(items.len());
         for item in items {
@@ -188,7 +188,7 @@ impl<'a> ReadContext<'a> {
             };
             match first.entry(text.value.clone()) {
                 Entry::Occupied(first) => {
-                    let message = format!("`{}` is in the list twice", text.value);
+                    let message = format!("`{}` is listed twice", text.value);
                     let mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
                     self.push(mistake.label(*first.get(), "first here"));
                 }
@@ -202,7 +202,7 @@ impl<'a> ReadContext<'a> {
     }
 }
 
-/// Where what a mapping lacks is reported: at its first key.
+/// Where a mapping's missing keys are reported: at its first key.
 fn place_of(node: &Node) -> Span {
     match &node.value {
         Value::Map(entries) => entries.first().map_or(node.span, |(key, _)| key.span),
@@ -210,7 +210,7 @@ fn place_of(node: &Node) -> Span {
     }
 }
 
-/// The mistake of `node` not being what `sentence` says it must be.
+/// The diagnostic for a `node` of the wrong type; `sentence` is what it must be.
 pub(super) fn wrong_type(node: &Node, sentence: &str) -> Diagnostic {
     let found = node.value.describe();
     Diagnostic::error(Code::WrongType, node.span, sentence).note(format!("found {found}"))

@@ -1,8 +1,7 @@
-//! Reads rule files: what every rule has, whatever its pattern.
+//! Reads the parts of rule files that all patterns share.
 //!
-//! Each rule is read as far as it makes sense, so that one load reports all mistakes. The settings
-//! under the pattern key go to [`Pattern::read`]; tests are read in `rule_test.rs`; what rules say
-//! about each other is checked in `conflict.rs`.
+//! A mistake in a rule does not stop reading it, so that one load reports all mistakes. [`Pattern::read`] reads the
+//! settings under the pattern key, `rule_test.rs` reads tests, and `conflict.rs` compares rules with each other.
 
 use std::collections::HashSet;
 
@@ -18,23 +17,23 @@ use super::source::{FileId, Sources, Span};
 use super::{rule_test, yaml};
 use crate::suggest;
 
-/// The version of the rule language that is read here.
+/// The supported version of the rule language.
 const VERSION: i64 = 1;
-/// The longest rule name: it stands in error messages, logs and metric labels.
+/// The longest rule name, in bytes. Names appear in error messages, logs and metric labels.
 const MAX_NAME_BYTES: usize = 100;
 
-/// What the files hold.
+/// The content of the files.
 pub(super) struct Read<P> {
-    /// Those that are right.
+    /// The valid rules.
     pub(super) rules: Vec<Rule<P>>,
-    /// The names of all of them.
+    /// The names of all rules, including invalid ones.
     pub(super) names: Vec<Located<String>>,
 }
 
-/// All rules of all files that could be read; mistakes go to `found`.
+/// Reads the rules of all files that could be read; adds mistakes to `found`.
 pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read<P> {
     let mut read = Read { rules: Vec::new(), names: Vec::new() };
-    // A file that could not be read has no text to find mistakes in.
+    // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
         match yaml::parse(file, sources.text(file)) {
@@ -51,32 +50,32 @@ pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -
     read
 }
 
-/// The rules of one file, as they are written; none when there is nothing to read.
+/// The nodes of the rules in one file; empty if there are none.
 fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
     if tree.value == Value::Null {
         let start = Span::new(tree.span.file, 0, 0);
-        let mistake = Diagnostic::error(Code::NoRules, start, "there is nothing in this file");
-        found.push(mistake.help("begin with `version: 1` and a list of `rules`, or remove the file"));
+        let mistake = Diagnostic::error(Code::NoRules, start, "this file has no content");
+        found.push(mistake.help("start with `version: 1` and a list of `rules`, or remove the file"));
         return &[];
     }
     let mut context = ReadContext::new(found);
     let Some(mut file) = context.map(tree) else { return &[] };
     let version = file.required_integer("version");
     if let Some(version) = version.filter(|version| version.value != VERSION) {
-        let message = format!("version {} of the rule language is unknown", version.value);
+        let message = format!("version {} of the rule language is not supported", version.value);
         let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
-        file.context().push(mistake.help("this docward reads `version: 1`"));
+        file.context().push(mistake.help("this docward supports `version: 1`"));
     }
     let listed = file.required_node("rules");
     let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|list| (node, list)));
     if let Some((node, [])) = listed {
-        file.context().error(Code::NoRules, node.span, "there are no rules in this file");
+        file.context().error(Code::NoRules, node.span, "this file has no rules");
     }
     file.finish();
     listed.map_or(&[], |(_, list)| list)
 }
 
-/// What a rule is called, right or wrong.
+/// The name of a rule, valid or not.
 fn name_of(rule: &Node) -> Option<Located<String>> {
     let Value::Map(entries) = &rule.value else { return None };
     let (_, node) = entries.iter().find(|(key, _)| key.text == "name")?;
@@ -103,7 +102,7 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
     let database = namespaces.as_deref().and_then(rule_test::database);
     let tests = rule_test::read_all(&mut rule, database, sources);
     let pattern = find_pattern::<P>(rule);
-    // Settings are checked also when something else is wrong with the rule.
+    // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
         let known = namespaces.as_deref().unwrap_or_default();
         let mut context = ReadContext::for_settings(found, known, key, settings);
@@ -130,7 +129,7 @@ fn check_name(name: &Located<String>, context: &mut ReadContext<'_>) {
         !word.is_empty() && word.chars().all(plain)
     };
     if name.len() > MAX_NAME_BYTES {
-        let message = format!("a rule name has at most {MAX_NAME_BYTES} characters");
+        let message = format!("a rule name has at most {MAX_NAME_BYTES} bytes");
         context.error(Code::InvalidName, name.span, message);
         return;
     }
@@ -163,7 +162,7 @@ fn to_kebab_case(name: &str) -> String {
     kebab.trim_matches('-').to_owned()
 }
 
-/// `None` when one of them is wrong: half of a rule's namespaces would make for confusing findings.
+/// `None` if any is invalid: checks with only some of a rule's namespaces would give confusing diagnostics.
 fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> Option<Vec<Located<NamespacePattern>>> {
     let mut namespaces = Vec::with_capacity(texts.len());
     for text in texts {
@@ -185,14 +184,14 @@ fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
     };
     let apps = except.texts("apps");
     let users = except.texts("users");
-    let nobody = except.entry("apps").is_none() && except.entry("users").is_none();
-    if nobody {
-        let message = "`except` names neither `apps` nor `users`";
+    let empty = except.entry("apps").is_none() && except.entry("users").is_none();
+    if empty {
+        let message = "`except` has neither `apps` nor `users`";
         let place = except.place();
         except.context().error(Code::InvalidException, place, message);
     }
     for text in apps.iter().chain(&users).flatten() {
-        warn_of_everybody(text, except.context());
+        warn_of_general_exception(text, except.context());
     }
     let apps = apps.into_iter().flatten();
     let apps = apps.map(|app| AppGlob(Glob::new(&app))).collect();
@@ -202,16 +201,16 @@ fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
     Except { apps, users }
 }
 
-/// An exception that is the rule.
-fn warn_of_everybody(text: &Located<String>, context: &mut ReadContext<'_>) {
-    let who = match Glob::new(text).as_str() {
-        "*" => "every application that gives its name",
-        "*.*" => "everybody who is logged in",
+/// Warns about an exception that exempts all applications or all users.
+fn warn_of_general_exception(text: &Located<String>, context: &mut ReadContext<'_>) {
+    let clients = match Glob::new(text).as_str() {
+        "*" => "every application that sends a name",
+        "*.*" => "every authenticated user",
         _ => return,
     };
-    let message = format!("`{}` leaves {who} alone: for them this rule never acts", text.value);
+    let message = format!("`{}` exempts {clients}: the rule has no effect for them", text.value);
     let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
-    context.push(warning.help("name those who are meant; `mode: disabled` turns the rule off, `shadow` tries it"));
+    context.push(warning.help("list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it"));
 }
 
 fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {
@@ -220,9 +219,9 @@ fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<Us
             Some(UserGlob { database: Glob::new(database), user: Glob::new(user) })
         }
         _ => {
-            let message = format!("`{}` does not say which database the user is of", text.value);
+            let message = format!("`{}` has no authentication database", text.value);
             let mistake = Diagnostic::error(Code::InvalidException, text.span, message);
-            context.push(mistake.help("write \"authDb.user\": \"admin.root\", \"*.root\""));
+            context.push(mistake.help("write \"authDb.user\", for example \"admin.root\" or \"*.root\""));
             None
         }
     }
@@ -231,7 +230,7 @@ fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<Us
 /// The pattern key of a rule, and the settings under it.
 type PatternEntry<'n> = (&'static str, &'n Key, &'n Node);
 
-/// The one pattern of a rule. Its keys must have been read before; those left are reported here.
+/// The pattern of a rule. All other keys must have been read; unknown keys are reported here.
 fn find_pattern<'n, P: Pattern>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>> {
     let mut present: Vec<PatternEntry<'n>> = Vec::new();
     for name in P::NAMES {
@@ -248,10 +247,10 @@ fn find_pattern<'n, P: Pattern>(mut rule: MapReader<'n, '_, '_>) -> Option<Patte
         [one, ..] => *one,
     };
     for (name, key, _) in &present[1..] {
-        let message = format!("a rule has one pattern, this one has `{first}` and `{name}`");
+        let message = format!("a rule has exactly one pattern; this one has `{first}` and `{name}`");
         let mistake = Diagnostic::error(Code::SeveralPatterns, key.span, message)
             .label(first_key.span, "the first pattern")
-            .help("make it two rules, each with its own name");
+            .help("split it into two rules with different names");
         rule.context().push(mistake);
     }
     rule.finish();
@@ -271,22 +270,22 @@ fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
     if meant.is_none() {
         let mistake = Diagnostic::error(Code::NoPattern, place, "this rule has no pattern");
         let patterns = suggest::one_of(patterns.iter().copied());
-        context.push(mistake.help(format!("give it one of {patterns}")));
+        context.push(mistake.help(format!("add one of {patterns}")));
     }
 }
 
-/// The unknown key that stands where the pattern should: it is like no key a rule has besides, or
-/// most like a pattern.
+/// The unknown key that is probably meant as the pattern: the one most similar to a pattern, or one that is not
+/// similar to any known key.
 fn meant_as_pattern<'n>(unknown: &[&'n Key], allowed: &[&'static str], patterns: &[&'static str]) -> Option<&'n Key> {
     let nearest = |key: &Key| suggest::nearest(&key.text, allowed.iter().copied());
     let is_pattern = |key: &Key| nearest(key).is_some_and(|word| patterns.contains(&word));
-    let like_one = unknown.iter().find(|key| is_pattern(key));
-    let like_none = || unknown.iter().find(|key| nearest(key).is_none());
-    like_one.or_else(like_none).copied()
+    let similar = unknown.iter().find(|key| is_pattern(key));
+    let dissimilar = || unknown.iter().find(|key| nearest(key).is_none());
+    similar.or_else(dissimilar).copied()
 }
 
 fn unknown_pattern(key: &Key, patterns: &[&'static str]) -> Diagnostic {
-    let message = format!("there is no pattern `{}`", key.text);
+    let message = format!("unknown pattern `{}`", key.text);
     let mut mistake = Diagnostic::error(Code::UnknownPattern, key.span, message);
     if let Some(word) = suggest::nearest(&key.text, patterns.iter().copied()) {
         mistake = mistake.note(format!("did you mean `{word}`?"));

@@ -1,6 +1,6 @@
-//! Keys and words of the rule language's first draft. They are not read; the error names what to write instead.
+//! Former keys and words of the rule language. They are errors that name the current ones.
 
-/// An old key, a key that only the mapping it stood in takes, and what is written today.
+/// The former key, a current key of the mapping it belonged to, and the replacement.
 const KEYS: &[(&str, &str, &str)] = &[
     ("unguardable", "unsupported", "unsupported"),
     ("unguarded", "policy", "policy"),
@@ -13,16 +13,16 @@ const KEYS: &[(&str, &str, &str)] = &[
     ("attempts", "max_attempts", "fields: { attempts: … }"),
 ];
 
-/// Old words, and what they are today.
+/// Former words and their replacements.
 const WORDS: &[(&str, &str)] = &[("guard", "check_version"), ("guard", "add_condition")];
 
-/// What is written today instead of the key `old`, in a mapping that takes the keys `allowed`.
+/// The replacement of the key `old` in a mapping that takes the keys `allowed`.
 pub(super) fn key(old: &str, allowed: &[&str]) -> Option<&'static str> {
     let found = KEYS.iter().find(|(name, beside, _)| *name == old && allowed.contains(beside));
     found.map(|(_, _, new)| *new)
 }
 
-/// Which of the words `allowed` is written today instead of `old`.
+/// The one of the `allowed` words that replaces `old`.
 pub(super) fn word(old: &str, mut allowed: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     allowed.find(|new| WORDS.contains(&(old, *new)))
 }

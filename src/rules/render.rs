@@ -1,8 +1,7 @@
-//! Diagnostics as text for people and as JSON for editors and CI.
+//! Renders diagnostics as text for terminals and as JSON for editors and CI.
 //!
-//! The text looks as rustc's does, made by rust-lang's own annotate-snippets; only the lines
-//! that matter are handed to it, so a report over a large file stays cheap. What is printed:
-//! `diagnostic.rs`.
+//! The text looks like rustc's and is made by rust-lang's annotate-snippets. It gets only the relevant lines, so a
+//! report on a large file stays cheap. The types: `diagnostic.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +33,7 @@ impl Report {
     }
 
     /// A list of `{severity, code, file, line, column, message, help}`. `line` and `column`
-    /// are null when a file could not be read at all, `help` when there is none.
+    /// are null if the file could not be read; `help` is null if there is none.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let diagnostics = self.diagnostics.iter();
@@ -73,10 +72,10 @@ fn files(diagnostic: &Diagnostic) -> impl Iterator<Item = FileId> {
     std::iter::once(diagnostic.place.file()).chain(labels)
 }
 
-/// The texts that lines are shown of.
+/// The texts that source lines are printed from.
 struct Shown<'a> {
     sources: &'a Sources,
-    /// As they may be printed.
+    /// With secrets hidden.
     texts: BTreeMap<FileId, String>,
 }
 
@@ -97,13 +96,13 @@ fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Group<'a> {
     group
 }
 
-/// More source text than this is not shown at once: lines that no person wrote.
+/// The most source text in one snippet, in bytes. Longer text is usually generated.
 const MAX_SNIPPET_BYTES: usize = 16 << 10;
 
-/// A place to underline.
+/// A place to underline, and the text there.
 type Mark<'a> = (Span, AnnotationKind, &'a str);
 
-/// One snippet a file, the file of the mistake first.
+/// One snippet for each file, the file of the mistake first.
 fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element<'a>> {
     let mut marks: Vec<Mark<'a>> = Vec::new();
     if let Place::At(span) = diagnostic.place {
@@ -124,7 +123,7 @@ fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element
         if window(&marks, shown).text.len() <= MAX_SNIPPET_BYTES {
             elements.push(snippet(&marks, shown));
         } else {
-            // Far apart: each for itself.
+            // The marks are far apart: one snippet for each.
             elements.extend(marks.iter().map(|mark| snippet(&[*mark], shown)));
         }
     }
@@ -145,10 +144,10 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a Shown<'_>) -> Element<'a> {
         let at = sources.location(first);
         return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
     }
-    // The renderer leaves line ends out, of which a text that is no text may have many, and takes no place behind them.
+    // The renderer drops trailing line breaks and cannot mark places after them.
     let length = window.text.trim_end_matches(['\r', '\n']).len();
     let annotate = |(span, kind, text): &Mark<'a>| {
-        // A mapping covers many lines; underlining its first one says enough.
+        // A mapping covers many lines; only its first one is underlined.
         let end = span.end.min(sources.line_end(*span)).max(span.start) as usize;
         let range = (span.start as usize - window.start).min(length)..(end - window.start).min(length);
         let label = (!text.is_empty()).then_some(*text);

@@ -1,7 +1,7 @@
-//! A rule: the envelope every pattern comes in.
+//! A rule: the settings that all patterns share, and one pattern.
 //!
-//! Types only. `envelope.rs` reads them from a file, `set.rs` holds them all; what a pattern is,
-//! this layer does not know beyond the [`Pattern`] trait.
+//! Types only. `envelope.rs` reads rules from a file, `set.rs` stores them. This layer knows patterns
+//! only through the [`Pattern`] trait.
 
 use std::fmt;
 
@@ -12,77 +12,76 @@ use super::namespace::NamespacePattern;
 use super::node::Node;
 use super::source::{Location, Span};
 
-/// What the rules layer must know of the patterns: one implementor, an enum of all of them.
+/// The rules layer's view of a pattern. Its one implementor outside tests is an enum of all patterns.
 pub trait Pattern: Sized + Send + Sync + 'static {
-    /// The pattern keys a rule may have: `replacement`, `timestamps`, ….
+    /// The pattern keys that a rule may have: `replacement`, `timestamps`, ….
     const NAMES: &'static [&'static str];
 
     /// Reads the settings under the key `name`, one of [`Self::NAMES`]. Reports every mistake to
-    /// `context`, and only then returns `None`.
+    /// `context` before it returns `None`.
     fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self>;
 
     /// The key it was read from, one of [`Self::NAMES`].
     fn name(&self) -> &'static str;
 
-    /// When it sees a statement, in relation to the others: smaller is earlier.
+    /// The order in which patterns evaluate a statement: smaller is earlier.
     fn phase(&self) -> u8;
 
-    /// Whether one rule applies for a namespace, the most specific one, rather than all of them.
+    /// Whether only the most specific rule of this pattern applies to a namespace, rather than all of them.
     fn exclusive(&self) -> bool;
 
-    /// Whether it evaluates what is sent to its namespaces. One that does not only names them, and is found by
-    /// [`RuleSet::naming`](super::RuleSet::naming) alone.
+    /// Whether it evaluates statements on its namespaces. If not, it only names the namespaces, and only
+    /// [`RuleSet::naming`](super::RuleSet::naming) returns it.
     fn evaluates(&self) -> bool {
         true
     }
 
-    /// The fields that no other rule on the same namespace may claim too.
+    /// The fields that no other rule on the same namespace may claim.
     fn claims(&self) -> Vec<Claim>;
 
-    /// Namespaces besides the rule's own whose statements it sees too.
+    /// Further namespaces whose statements it evaluates.
     fn also_evaluates(&self) -> Vec<NamespacePattern> {
         Vec::new()
     }
 
-    /// Whether it leaves a rule of the pattern `later` nothing to do that evaluates after it for the same clients.
-    /// A pattern that can do so does it to its like.
+    /// Whether it makes a rule with the pattern `later` ineffective that is evaluated after it for the same clients.
+    /// A pattern that can make any other ineffective must return true for itself.
     fn silences(&self, later: &Self) -> bool {
         let _ = later;
         false
     }
 
-    /// What it sees to less strictly than other settings of the same pattern would.
+    /// Its settings that are weaker than other settings of the same pattern.
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
         Vec::new()
     }
 
-    /// What rules have against each other beyond claims on one namespace. `rules` are all but the
-    /// disabled ones.
+    /// Contradictions between rules other than claims on one namespace. `rules` are all rules that are not disabled.
     fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {
         let _ = rules;
         Vec::new()
     }
 }
 
-/// A field that a rule wants for itself.
+/// A field that only one rule may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What for; only claims of one kind exclude each other. Usually the pattern's name.
+    /// Only claims of the same kind exclude each other. Usually the pattern's name.
     pub kind: &'static str,
-    /// The field's path. A path also claims what lies under it.
+    /// The field's path. It also claims all fields below it.
     pub field: Located<String>,
 }
 
-/// Something that a rule leaves to others.
+/// A setting that makes a rule weaker than it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeakerSetting {
-    /// What it does, and a stricter rule would not: `lets … pass`.
+    /// What it does, unlike a stricter rule: `allows …`.
     pub what: &'static str,
-    /// The key that makes it so.
+    /// The key of the setting.
     pub setting: &'static str,
 }
 
-/// The dense index of a rule in its set, for counters kept elsewhere.
+/// The index of a rule in its set; dense, so that counters can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
@@ -101,38 +100,38 @@ pub struct Rule<P> {
     pub id: RuleId,
     /// Unique over all files, kebab-case.
     pub name: Located<String>,
-    /// Shown to the application on rejection.
+    /// Part of the error that the application gets on a rejection.
     pub why: Option<String>,
     /// At least one.
     pub namespaces: Vec<Located<NamespacePattern>>,
-    /// Whether it acts.
+    /// Whether it is enforced.
     pub mode: Mode,
-    /// Who is left alone.
+    /// The exempt clients.
     pub except: Except,
-    /// What happens to writes it cannot analyse.
+    /// What happens to statements that it cannot analyse.
     pub unsupported: Unsupported,
-    /// What it does.
+    /// The pattern with its settings.
     pub pattern: P,
-    /// Its own tests.
+    /// Its `tests`.
     pub tests: Vec<RuleTest>,
-    /// Where it is, for logs.
+    /// Its place, for logs.
     pub location: Location,
 }
 
-/// Whether a rule acts.
+/// Whether a rule is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// It rewrites and rejects.
     #[default]
     Enforce,
-    /// It only counts and logs what it would do.
+    /// It only counts and logs its decisions.
     Shadow,
-    /// It is checked when loaded, and otherwise ignored.
+    /// It is checked at load time and otherwise ignored.
     Disabled,
 }
 
 impl Mode {
-    /// The word rule files have for it.
+    /// The word for it in rule files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -143,17 +142,17 @@ impl Mode {
     }
 }
 
-/// What happens to a write that a rule cannot analyse.
+/// What happens to a statement that a rule cannot analyse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unsupported {
-    /// It is rejected with a reason.
+    /// It is rejected.
     #[default]
     Reject,
-    /// It passes.
+    /// It is forwarded.
     Allow,
 }
 
-/// Whom a rule leaves alone: any of these applications, any of these users.
+/// The clients that a rule exempts: any of these applications, any of these users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Except {
     /// Application names, as drivers send them in the handshake (`appName`).
@@ -163,7 +162,7 @@ pub struct Except {
 }
 
 impl Except {
-    /// Whether a connection with this application name and these users (`(authDb, user)`) is left alone.
+    /// Whether a connection with this application name and these users (`(authDb, user)`) is exempt.
     pub fn covers<'u>(&self, app: Option<&str>, users: impl IntoIterator<Item = (&'u str, &'u str)>) -> bool {
         if self.is_empty() {
             return false;
@@ -172,7 +171,7 @@ impl Except {
             || users.into_iter().any(|(database, user)| self.users.iter().any(|glob| glob.matches(database, user)))
     }
 
-    /// Whether nobody is left alone.
+    /// Whether it exempts no clients.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.apps.is_empty() && self.users.is_empty()
@@ -197,12 +196,12 @@ impl fmt::Display for AppGlob {
     }
 }
 
-/// A pattern for users, `authDb.user`. The first dot separates; a user name may have dots.
+/// A pattern for users, `authDb.user`. The first dot separates; a user name may contain dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserGlob {
-    /// For the database the user authenticates against.
+    /// Matches the authentication database.
     pub database: Glob,
-    /// For the user's name.
+    /// Matches the user name.
     pub user: Glob,
 }
 
@@ -220,32 +219,32 @@ impl fmt::Display for UserGlob {
     }
 }
 
-/// One entry of a rule's `tests`, or of a test file's. Its commands can be read.
+/// One entry of `tests` in a rule or a test file. Its commands are syntactically valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleTest {
     /// The command, as mongosh text.
     pub given: Located<String>,
-    /// What `db` means in it.
+    /// The database that `db` means in it.
     pub database: String,
-    /// What is to become of it.
+    /// The expected result.
     pub expect: Expectation,
     /// The application that sends it.
     pub app: Option<String>,
     /// The user that sends it, as `authDb.user`.
     pub user: Option<String>,
-    /// When it arrives.
+    /// The time at which it is evaluated.
     pub at: Option<bson::DateTime>,
     /// The whole entry.
     pub span: Span,
 }
 
-/// What a test expects.
+/// The expected result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// The rule refuses the command.
+    /// The rule rejects the command.
     Rejected,
-    /// The command goes on as it came.
+    /// The command is forwarded unchanged.
     Unchanged,
-    /// The command goes on as this one, mongosh text.
+    /// The command is rewritten to this one, mongosh text.
     Becomes(Located<String>),
 }

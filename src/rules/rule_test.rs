@@ -1,7 +1,6 @@
-//! Reads tests: those a rule carries, and those of test files.
+//! Reads the `tests` of rules and of test files.
 //!
-//! Their shape is checked, and that their commands can be read; what becomes of those the engine finds out when
-//! `docward test` runs them.
+//! It checks their form and the syntax of their commands. `docward test` runs them.
 
 use super::code::Code;
 use super::context::{Located, ReadContext};
@@ -13,16 +12,16 @@ use super::rule::{Expectation, RuleTest};
 use super::source::{Sources, Span};
 use crate::shell::{self, ShellError};
 
-/// What `db` means where no namespace says it: the shell's own default.
+/// What `db` means if no namespace determines it: the shell's own default.
 pub(super) const DATABASE: &str = "test";
 
-/// What `db` means in the tests of a rule for these namespaces: the first database without a star.
+/// What `db` means in the tests of a rule for these namespaces: the first database without `*`.
 pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str> {
     let mut databases = namespaces.iter().map(|namespace| namespace.value.database());
     databases.find(|database| database.is_literal()).map(|database| database.as_str())
 }
 
-/// The entries of `tests` that are whole; mistakes are reported.
+/// The valid entries of `tests`; reports the mistakes in others.
 pub(super) fn read_all(
     settings: &mut MapReader<'_, '_, '_>,
     database: Option<&str>,
@@ -64,7 +63,7 @@ impl TestReader<'_> {
         Some(RuleTest { given: given?, database, expect: expect?, app, user, at, span: node.span })
     }
 
-    /// A command that cannot be read, at its place in the file.
+    /// The diagnostic for a command with a syntax error, at the error's place in the file.
     fn mistake(&self, command: &Located<String>, error: &ShellError) -> Diagnostic {
         let place = self.place(command, error.span.start, error.span.end);
         let mistake = Diagnostic::error(Code::InvalidCommand, place, &error.message);
@@ -74,8 +73,8 @@ impl TestReader<'_> {
         }
     }
 
-    /// Where these bytes of a text are in its file: in the line that reads the same there. YAML's escapes hide
-    /// them; then it is the whole text.
+    /// Where these bytes of a text are in its file: in the line with the same content. If YAML escapes make the lines
+    /// differ, the span of the whole text.
     fn place(&self, text: &Located<String>, start: usize, end: usize) -> Span {
         let line_start = text.value.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
         let line = text.value.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
@@ -97,17 +96,17 @@ fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
     });
     let becomes = test.text("becomes").map(Expectation::Becomes);
     let place = test.place();
-    let help = "say `expect: rejected`, `expect: unchanged` or `becomes: COMMAND`";
+    let help = "write one of `expect: rejected`, `expect: unchanged` or `becomes: COMMAND`";
     match (test.entry("expect"), test.entry("becomes")) {
         (Some((first, _)), Some((second, _))) => {
-            let message = "a test expects one thing, either `expect` or `becomes`";
+            let message = "a test has either `expect` or `becomes`, not both";
             let mistake = Diagnostic::error(Code::InvalidTest, second.span, message);
-            let mistake = mistake.label(first.span, "and here");
+            let mistake = mistake.label(first.span, "`expect` is here");
             test.context().push(mistake.help(help));
             None
         }
         (None, None) => {
-            let message = "this test expects nothing";
+            let message = "this test has no expected result";
             let mistake = Diagnostic::error(Code::InvalidTest, place, message);
             test.context().push(mistake.help(help));
             None
@@ -123,9 +122,9 @@ fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<Stri
     let app = client.text("app").map(|app| app.value);
     let user = client.text("user");
     if let Some(user) = user.as_ref().filter(|user| !user.contains('.')) {
-        let message = format!("`{}` does not say which database the user is of", user.value);
+        let message = format!("`{}` has no authentication database", user.value);
         let mistake = Diagnostic::error(Code::InvalidTest, user.span, message);
-        client.context().push(mistake.help("write \"authDb.user\": \"admin.root\""));
+        client.context().push(mistake.help("write \"authDb.user\", for example \"admin.root\""));
     }
     client.finish();
     (app, user.map(|user| user.value))
@@ -134,9 +133,9 @@ fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<Stri
 fn read_time(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<bson::DateTime> {
     let time = bson::DateTime::parse_rfc3339_str(&text.value).ok();
     if time.is_none() {
-        let message = format!("`{}` is not a time", text.value);
+        let message = format!("`{}` is not a valid time", text.value);
         let mistake = Diagnostic::error(Code::InvalidTest, text.span, message);
-        context.push(mistake.help("write it as \"2026-01-31T12:00:00Z\""));
+        context.push(mistake.help("write it like \"2026-01-31T12:00:00Z\""));
     }
     time
 }

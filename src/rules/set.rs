@@ -382,7 +382,8 @@ mod tests {
                 .collect();
             let contradiction = parsed.iter().enumerate().any(|(at, (one, kind))| {
                 parsed[..at].iter().any(|(other, other_kind)| {
-                    *kind >= 2 && kind == other_kind && one.intersects(other) && one.compare_specificity(other).is_none()
+                    let same_exclusive = *kind >= 2 && kind == other_kind;
+                    same_exclusive && one.intersects(other) && one.compare_specificity(other).is_none()
                 })
             });
             prop_assert_eq!(loaded.is_err(), contradiction);

@@ -1,6 +1,6 @@
-//! YAML files of settings that are no rules, read as strictly and with the same diagnostics.
+//! Reads YAML settings files other than rule files, as strictly and with the same diagnostics.
 //!
-//! `docward.yaml` is one. What it may say is known to whoever reads it (`crate::cli`).
+//! `docward.yaml` is one; `crate::cli` knows its keys.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{files, yaml};
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
 ///
 /// # Errors
-/// Every mistake found in it. Only the values of the top-level keys in `public` are ever shown in them.
+/// Every mistake found in it. The report shows only the values of the top-level keys in `public`.
 pub fn read_settings<T>(
     path: &Path,
     public: &'static [&'static str],

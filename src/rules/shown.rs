@@ -1,6 +1,6 @@
-//! What of a file's text may be printed: source lines of diagnostics go to logs, and files of settings hold passwords.
+//! Hides secrets in the text of a file: diagnostics print source lines into logs, and settings files contain passwords.
 //!
-//! Works on lines, not on the tree: a file that is not YAML has none, and its lines are shown too.
+//! Works on lines, not on the tree: a file that is not valid YAML has no tree, but its lines are shown too.
 
 use std::collections::HashSet;
 
@@ -9,37 +9,37 @@ use super::diagnostic::Diagnostic;
 use crate::secret::{HIDDEN, mask, mask_credentials};
 use crate::suggest;
 
-/// The top-level keys of rule and test files. What stands below another one may be a secret: `docward.yaml` may be read
+/// The top-level keys of rule and test files. Values of other top-level keys are hidden: `docward.yaml` may be loaded
 /// as a rule file by mistake.
 const RULE_FILE_KEYS: [&str; 4] = ["version", "rules", "tests", "database"];
-/// Keys whose values are secret wherever they stand in a file of settings.
+/// Keys whose values are secret anywhere in a settings file.
 const SECRET_KEYS: [&str; 6] = ["upstream", "service", "admin_token", "token", "otlp", "password"];
-/// Shorter words say too little to be told apart from other words.
+/// Shorter hidden words are not removed from messages: they would match unrelated words.
 const MIN_WORD_BYTES: usize = 4;
 
-/// What a text is.
+/// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A command, or rules that come from no file.
+    /// A command, or rules that do not come from a file.
     Text,
-    /// A file of rules or tests.
+    /// A rule file or test file.
     Rules,
-    /// A file of settings; the top-level keys whose values may be shown.
+    /// A settings file, with the top-level keys whose values may be shown.
     Settings(&'static [&'static str]),
 }
 
-/// `text` with a `*` for each byte that may be part of a secret, so that places stay where they are. Of a file only the
-/// values of known top-level keys are shown, of any text no credentials of URLs.
+/// `text` with a `*` for each byte that may be part of a secret, so that offsets do not change. Of a file only the
+/// values of known top-level keys are shown. Credentials in URLs are always hidden.
 pub(super) fn shown(text: &str, kind: Kind) -> String {
     let mut out = String::with_capacity(text.len());
     let is_settings = matches!(kind, Kind::Settings(_));
-    // Whether the value of the last top-level key is hidden; without a key, all of a file of settings.
+    // Whether the value of the last top-level key is hidden. Before the first key, everything in a settings file is.
     let mut hides = is_settings;
     for line in text.split_inclusive('\n') {
         let length = line.trim_end_matches(['\n', '\r']).len();
         let mut shown = line.to_owned();
         let is_nested = line.starts_with([' ', '\t']);
-        // A list may stand below its key without being indented.
+        // A list may follow its key without indentation.
         let belongs_to_key = is_nested || line.starts_with("- ");
         let hidden_from = match (kind, leading_key(line)) {
             (Kind::Text, _) => None,
@@ -64,8 +64,8 @@ pub(super) fn shown(text: &str, kind: Kind) -> String {
     out
 }
 
-/// Hides in what is said of a file the words that are hidden in its text. Not where a value is wrong: whoever says so
-/// knows which values are secret.
+/// Hides in the diagnostics of a file the words that are hidden in its text. Diagnostics of invalid values are left
+/// as they are: the code that reports them knows which values are secret.
 pub(super) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item = &'d mut Diagnostic>) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut at = 0;
@@ -78,10 +78,10 @@ pub(super) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item 
             hidden.insert(word);
         }
     }
-    let hide = |said: &mut String| {
-        let words = said.split(|c: char| !is_word(c)).filter(|word| hidden.contains(word));
+    let hide = |message: &mut String| {
+        let words = message.split(|c: char| !is_word(c)).filter(|word| hidden.contains(word));
         let words: HashSet<String> = words.map(str::to_owned).collect();
-        words.iter().for_each(|word| *said = said.replace(word.as_str(), HIDDEN));
+        words.iter().for_each(|word| *message = message.replace(word.as_str(), HIDDEN));
     };
     for one in found.filter(|one| one.code != Code::InvalidValue) {
         hide(&mut one.message);
@@ -101,8 +101,8 @@ impl Kind {
         }
     }
 
-    /// Where in `line`, from byte `from` on, something begins that is hidden although its top-level key is shown: the
-    /// value of another key, or what may be a connection string.
+    /// Where in `line`, from byte `from` on, a hidden part starts although its top-level key is shown: the
+    /// value of a secret key, or a possible connection string.
     fn secret_from(self, line: &str, from: usize) -> Option<usize> {
         match self {
             Self::Settings(_) if line[from..].contains('@') => Some(from),
@@ -116,7 +116,7 @@ fn is_secret(key: &str) -> bool {
     suggest::nearest(key, SECRET_KEYS).is_some()
 }
 
-/// The key that a line begins with, and where its colon ends.
+/// The key that a line starts with, and the end of its colon.
 fn leading_key(line: &str) -> Option<(&str, usize)> {
     let start = line.len() - line.trim_start_matches([' ', '\t']).len();
     let length = line[start..].find(|c: char| !(c.is_ascii_alphanumeric() || "_-".contains(c)))?;
@@ -125,7 +125,7 @@ fn leading_key(line: &str) -> Option<(&str, usize)> {
     (ends && length > 0).then(|| (&line[start..start + length], start + length + 1))
 }
 
-/// Where the value of the first secret key begins that stands in `line` from byte `from` on.
+/// Where the value of the first secret key in `line` starts, from byte `from` on.
 fn secret_key(line: &str, from: usize) -> Option<usize> {
     let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut colons = line.char_indices().filter(|(at, c)| *at >= from && *c == ':');
@@ -142,7 +142,7 @@ mod tests {
 
     const SETTINGS: Kind = Kind::Settings(&["listen", "tls", "rules"]);
 
-    /// `expected` has one star for each run of them.
+    /// `expected` has one star for each run of stars.
     fn check(text: &str, kind: Kind, expected: &str) {
         let shown = shown(text, kind);
         assert_eq!(shown.len(), text.len(), "{text}");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_settings_are_shown_if_their_key_is_public() {
+    fn settings_are_shown_if_their_key_is_public() {
         for (text, expected) in [
             ("listen: 127.0.0.1\nrules:\n- a.yaml\n", "listen: 127.0.0.1\nrules:\n- a.yaml\n"),
             ("upstream: mongodb://u:pass\nlisten: a", "upstream:*\nlisten: a"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_files_are_shown_but_for_keys_of_others() {
+    fn values_of_unknown_keys_are_hidden_in_rule_files() {
         for (text, expected) in [
             ("version: 1\nrulez:\n  - a: b\n# c\nrules: d", "version: 1\nrulez:\n*\n# c\nrules: d"),
             ("upstream: a\nadmin_token: >-\n  b\nrules: []", "upstream:*\nadmin_token:*\n*\nrules: []"),
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_shown_but_for_credentials() {
+    fn credentials_are_hidden_in_other_text() {
         check("{service: 1}\nupstream: http://u:p@h", Kind::Text, "{service: 1}\nupstream: http://*@h");
     }
 
     #[test]
-    fn what_is_hidden_is_not_said() {
+    fn messages_do_not_repeat_hidden_words() {
         let text = "admin_token: !hunter2 x\nlisten: plain\n";
         let place = super::super::source::Span::new(super::super::source::FileId(0), 0, 1);
         let mistake = Diagnostic::error(Code::Syntax, place, "the tag `!hunter2` of plain");

@@ -1,5 +1,5 @@
-//! Three small patterns to test the rules layer with: one that adds up and claims fields, one of
-//! which a single rule applies, one that takes every kind of setting and leaves its like nothing to do.
+//! Three small patterns for tests of the rules layer. `together` claims fields, and all its rules apply.
+//! `replacement` is exclusive. `everything` has every kind of setting and makes later rules of its kind ineffective.
 
 use super::context::{Located, ReadContext};
 use super::node::Node;

@@ -1,8 +1,8 @@
-//! What can be wrong in rule files and what is said about it, as a table of cases; and what holds
-//! for every file: spans are known, hostile input returns fast.
+//! A table of mistakes in rule files with their reports, and properties of every file: spans are known,
+//! hostile input returns fast.
 //!
-//! The table is `testdata/diagnostics.txt`: a title, a file as a user might write it, the report as
-//! it is printed. `UPDATE_EXPECT=1 cargo test rules` rewrites the reports; read the difference.
+//! The table is `testdata/diagnostics.txt`. A case is a title, a file as a user might write it, and the printed
+//! report. `UPDATE_EXPECT=1 cargo test rules` rewrites the reports; review the diff.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ fn load(files: &[&str]) -> Result<Rules, Report> {
 }
 
 #[test]
-fn diagnostics_read_as_the_table_says() {
+fn reports_match_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules/testdata/diagnostics.txt");
     let table = std::fs::read_to_string(&path).unwrap();
     let mut found = String::new();
@@ -57,18 +57,18 @@ fn diagnostics_read_as_the_table_says() {
             assert_eq!(found, expected);
         }
     }
-    // Those need files, see `files.rs`.
+    // These need files: see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
-    // Those need a deployment, see `tests/desk_upstream.rs`.
+    // These need a deployment: see `tests/desk_upstream.rs`.
     codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex, Code::UnwantedUniqueIndex]);
-    // Only real patterns have settings that conflict, or break each other.
+    // Only real patterns have conflicting settings or incompatible rules.
     codes.extend([Code::ConflictingSettings, Code::Incompatible]);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
 #[test]
-fn json_has_what_an_editor_needs() {
+fn json_has_all_keys_of_a_diagnostic() {
     let report = load(&["version: 1\nrules:\n  - name: é\n    tests: 1\n"]).unwrap_err();
     let json = report.to_json();
     let keys: Vec<_> = json[0].as_object().unwrap().keys().cloned().collect();
@@ -79,7 +79,7 @@ fn json_has_what_an_editor_needs() {
 }
 
 #[test]
-fn the_example_of_the_rule_language_loads() {
+fn a_rule_with_every_shared_key_loads() {
     let rules = load(&[r#"
 version: 1
 rules:
@@ -139,7 +139,7 @@ fn every_span_is_known_and_covers_its_text() {
         seen.push(format!("{}:{} {}", at.line, at.column, sources.slice(node.span)));
     });
     let seen: Vec<_> = seen.iter().map(|one| one.trim_end()).collect();
-    // Block lists and mappings, which end with their last value, are told by their start alone.
+    // Block lists and mappings end with their last value, so they are identified by their start alone.
     let starts = ["2:1 version: 1", "4:3 - name", "4:5 name"];
     let values = [
         "2:10 1",
@@ -190,7 +190,7 @@ fn hostile_files_return_fast() {
 }
 
 #[test]
-fn a_mistake_among_line_ends_is_shown() {
+fn a_mistake_before_many_line_breaks_is_rendered() {
     for text in ["version: 1\nrules:\n  - nam: 'db.\r\r\r\r", "version: 1\r\nrules: [\r\n\r\n", "\r\r\r'", "\n\n["] {
         let rendered = load(&[text]).unwrap_err().render(false);
         assert!(rendered.contains("error[R0001]"), "{rendered}");

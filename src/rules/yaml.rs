@@ -1,8 +1,8 @@
-//! YAML text to a tree of [`Node`]s.
+//! Parses YAML text into a tree of [`Node`]s.
 //!
-//! The only file that imports the YAML parser, so that it can be exchanged. It takes the small
-//! part of YAML that the rule language uses: no anchors, no merge keys, no foreign tags, one
-//! document, bounded size and depth. It knows nothing of rules.
+//! Only this file imports the YAML parser, so that it can be replaced. It accepts the subset of YAML that the
+//! rule language uses: no anchors, merge keys or custom tags, one document, bounded size and depth. It does not
+//! know rules.
 
 use std::fmt;
 
@@ -14,21 +14,21 @@ use super::diagnostic::{Diagnostic, Place};
 use super::node::{Key, Node, Value};
 use super::source::{FileId, Span};
 
-/// The largest rule file read, in bytes. Ten thousand rules take one or two MiB; beyond this the
-/// file is something else, and parsing it would stall a reload.
+/// The largest rule file, in bytes. Ten thousand rules take one or two MiB. A larger file is
+/// probably not a rule file, and parsing it would stall a reload.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
-/// How deep a rule file may be nested. The language itself needs eight levels; the tree is walked
-/// by recursion, so this also bounds the stack.
+/// The deepest nesting in a rule file. The language needs eight levels. The tree is walked
+/// recursively, so this also bounds the stack.
 const MAX_DEPTH: usize = 16;
-/// Values in one file; a rule has ten to forty. With [`MAX_FILE_BYTES`] this bounds the memory and
-/// time a file takes.
+/// The most values in one file; a rule has ten to forty. Together with [`MAX_FILE_BYTES`] this bounds
+/// the memory and time for a file.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reads the one document in `text`. An empty file, or one of comments only, is [`Value::Null`].
+/// Reads the one document in `text`. A file that is empty or has only comments is [`Value::Null`].
 ///
 /// # Errors
-/// The first place at which `text` is not the YAML that rule files are written in. The parser
-/// cannot go on after a mistake, so there is only one.
+/// The first place at which `text` is not YAML, or uses YAML that is not supported. The parser
+/// stops at the first mistake, so there is only one.
 pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
     if text.len() > MAX_FILE_BYTES {
         return Err(Box::new(too_large(file)));
@@ -43,7 +43,7 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
             max_anchors: 0,
             max_aliases: 0,
             max_nodes: MAX_NODES,
-            // A scalar is one event, a list or mapping two; plus those of the document.
+            // A scalar is one event, a list or mapping is two. The document adds a few.
             max_events: 2 * MAX_NODES + 8,
         },
     };
@@ -54,12 +54,12 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
 
 /// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(file: FileId) -> Diagnostic {
-    let message = format!("a rule file has at most {MAX_FILE_BYTES} bytes, this one has more");
+    let message = format!("the file is larger than the limit of {MAX_FILE_BYTES} bytes");
     Diagnostic::error(Code::TooLarge, Place::File(file), message)
-        .help("split it: rules may be spread over any number of files")
+        .help("split it into several files")
 }
 
-/// A value as the parser hands it over.
+/// A value as the parser returns it.
 enum RawValue {
     Leaf(Value),
     List(Vec<Spanned<RawValue>>),
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<RawValue, E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
-            // What the parser itself does with whole numbers beyond 64 bits.
+            // The parser itself converts whole numbers beyond 64 bits in this way.
             Err(_) => self.visit_f64(value as f64),
         }
     }
@@ -130,8 +130,8 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// Turns the parser's locations into spans. The parser knows only where a list or mapping starts;
-/// its end is that of its last element.
+/// Converts the parser's locations to spans. The parser knows only the start of a list or mapping;
+/// its end is the end of its last element.
 struct Converter<'a> {
     file: FileId,
     text: &'a str,
@@ -156,8 +156,8 @@ impl Converter<'_> {
         Node { span, value }
     }
 
-    /// The end of a list or mapping whose last value ends at `end`: after the bracket, if it began
-    /// with one. Only spaces, commas and comments stand between.
+    /// The end of a list or mapping whose last value ends at `end`: after the closing bracket, if it starts
+    /// with a bracket. Only spaces, commas and comments are between.
     fn end_after(&self, start: u32, end: u32) -> u32 {
         let bracket = match self.text.as_bytes().get(start as usize) {
             Some(b'[') => ']',
@@ -176,7 +176,7 @@ impl Converter<'_> {
     }
 }
 
-/// The parser always counts characters, and bytes only for tokens it completed.
+/// The parser always has character offsets, but byte offsets only for complete tokens.
 fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
     let Some(location) = location else {
         return Span::new(file, 0, 0);
@@ -206,14 +206,14 @@ fn explain(file: FileId, text: &str, error: &Error) -> Diagnostic {
         Some(at) => {
             let span = Span::new(file, clamp(at as u64, text), clamp(at as u64 + 1, text));
             let mistake = Diagnostic::error(Code::Syntax, span, "a tab in the indentation");
-            mistake.help("YAML is indented by spaces only")
+            mistake.help("indent YAML with spaces only")
         }
         None => explanation.at(file, text, error.location()),
     }
 }
 
-/// Where a tab indents this line or the next one. The parser takes it for part of what stands before, and stumbles
-/// there.
+/// The first tab in the indentation of this line or the next one. The parser treats such a tab as part of the
+/// preceding token and reports the error there.
 fn indenting_tab(text: &str, line: u64) -> Option<usize> {
     let mut start = 0;
     let lines = text.split_inclusive('\n').map(|line| {
@@ -229,7 +229,7 @@ fn indenting_tab(text: &str, line: u64) -> Option<usize> {
     tabs.next()
 }
 
-/// The parser's complaint in the words of the rule language.
+/// The parser's error, in the terms of the rule language.
 struct Explanation {
     code: Code,
     message: String,
@@ -247,30 +247,30 @@ impl Explanation {
         match error.without_snippet() {
             Error::DuplicateMappingKey { key, .. } => {
                 let key = key.as_deref().unwrap_or("this key");
-                let message = format!("`{key}` is here for the second time");
-                Self::new(Code::DuplicateKey, message, "keep one of the two")
+                let message = format!("duplicate key `{key}`");
+                Self::new(Code::DuplicateKey, message, "remove one of the two")
             }
             Error::MultipleDocuments { .. } => Self::new(
                 Code::UnsupportedYaml,
                 "a second YAML document starts here",
-                "a rule file is one document; remove the `---` line, or make it two files",
+                "a file has one document; remove the `---` line, or use two files",
             ),
             Error::MergeKeyNotAllowed { .. } => Self::new(
                 Code::UnsupportedYaml,
-                "merge keys (`<<`) are not part of the rule language",
-                "write the settings out; a rule may list several namespaces",
+                "YAML merge keys (`<<`) are not supported",
+                "write the settings in full; one rule can list several namespaces",
             ),
             Error::UnsupportedTag { tag, .. } => Self::new(
                 Code::UnsupportedYaml,
-                format!("the tag `{tag}` means nothing in a rule file"),
-                "remove it; quote the value if it begins with an exclamation mark",
+                format!("the YAML tag `{tag}` is not supported"),
+                "remove it, or quote the value if it starts with an exclamation mark",
             ),
             Error::UnknownAnchor { .. } => Self::anchors(),
             Error::Budget { breach, .. } => Self::of_breach(breach),
             Error::NonFiniteFloat { value, .. } => Self::new(
                 Code::InvalidValue,
-                format!("`{value}` is no finite number"),
-                "quote it if it is meant as text",
+                format!("`{value}` is not a finite number"),
+                "put it in quotes to make it text",
             ),
             other => Self::of_syntax(other),
         }
@@ -280,10 +280,10 @@ impl Explanation {
         let message = serde_yaml::DefaultMessageFormatter.format_message(error);
         let help = match &*message {
             text if text.starts_with("mapping values are not allowed") => {
-                Some("put text that has `: ` in it in quotes, or look at the indentation")
+                Some("quote text that contains `: `, or check the indentation")
             }
             text if text.starts_with("invalid indentation in multiline quoted scalar") => {
-                Some("look for a quote above that is not closed")
+                Some("check the lines above for an unclosed quote")
             }
             _ => None,
         };
@@ -297,12 +297,12 @@ impl Explanation {
             BudgetBreach::Depth { .. } => Self::new(
                 Code::TooLarge,
                 format!("more than {MAX_DEPTH} levels of nesting"),
-                "no rule needs that many; look for brackets that are not closed",
+                "check for unclosed brackets",
             ),
             _ => Self::new(
                 Code::TooLarge,
-                "the file holds more values than a rule file may",
-                "split it: rules may be spread over any number of files",
+                "the file has too many values",
+                "split it into several files",
             ),
         }
     }
@@ -310,8 +310,8 @@ impl Explanation {
     fn anchors() -> Self {
         Self::new(
             Code::UnsupportedYaml,
-            "anchors and aliases (`&name`, `*name`) are not part of the rule language",
-            "write the value out; quote text that begins with `*` or `&`: \"*.orders\"",
+            "YAML anchors and aliases (`&name`, `*name`) are not supported",
+            "write the value in full; quote text that starts with `*` or `&`: \"*.orders\"",
         )
     }
 

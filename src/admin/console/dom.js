@@ -1,8 +1,8 @@
-// Elements made without markup: what comes from outside only ever becomes text.
+// Creates elements without markup: external input only becomes text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** @param {string} id of an element that the page has */
+/** @param {string} id of an existing element */
 export function byId(id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no #${id}`);
@@ -11,14 +11,14 @@ export function byId(id) {
 
 /**
  * @param {string} name
- * @param {Record<string, string>} [attributes] never from outside by their names
+ * @param {Record<string, string>} [attributes] their names never come from external input
  * @param {...(Node | string)} children
  */
 export function element(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-/** The same for drawings. */
+/** The same for SVG elements. */
 export function drawn(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
@@ -29,21 +29,21 @@ function fill(made, attributes, children) {
   return made;
 }
 
-/** Words for people, in which what stands between back quotes is code. */
+/** The nodes of a text in which parts between backquotes are code. */
 export function words(text) {
   return text.split("`").map((part, place) => (place % 2 ? element("code", {}, part) : part));
 }
 
-/** Touches the document only where it changes, so that selections and screen readers stay where they are. */
+/** Changes the document only if the text differs, so that selections and screen readers keep their place. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
 /**
- * Puts nodes into this order, moving as few as need be.
+ * Puts nodes into this order and moves as few as possible.
  * @param {Element} parent
- * @param {Element[]} nodes all that `parent` shall have from `first` on
- * @param {Element | null} first where they begin
+ * @param {Element[]} nodes the children of `parent` from `first` on
+ * @param {Element | null} first the first of these children
  */
 export function arrange(parent, nodes, first = parent.firstElementChild) {
   let place = first;

@@ -41,7 +41,7 @@ fn settings_are_read_strictly() {
         ("a.a", "{}", "R0011", "must be a list"),
         ("a.a", "[]", "R0011", "must be a list"),
         ("a.a", "[{}]", "R0010", "`into` is missing"),
-        ("a.a", "[{ into: b, key: k, fields: { x: y } }]", "R0017", "`b` names no database"),
+        ("a.a", "[{ into: b, key: k, fields: { x: y } }]", "R0017", "the namespace `b` has no database"),
         ("a.a", "[{ into: 'b.*', key: k, fields: { x: y } }]", "R0017", "stands for several"),
         ("a.a", "[{ into: b.b, key: k, fields: {} }]", "R0013", "at least one field"),
         ("a.a", "[{ into: b.b, key: k, fields: [x] }]", "R0011", "must be a mapping"),
