@@ -30,8 +30,29 @@ const REPLACED: &[(&[&str], &str)] = &[
 
 /// Ordinary words that are no names of types and files: each has a term of the field instead.
 const NO_NAMES: &[&str] = &[
-    "Way", "Behind", "Face", "Place", "Told", "Said", "Word", "Bench", "Observation", "Alive", "Greeting", "Register",
-    "Past", "Stock", "Wanting", "Arrival", "Leaving", "Floor", "Board", "Memo", "Desk", "Onlookers", "Seat",
+    "Way",
+    "Behind",
+    "Face",
+    "Place",
+    "Told",
+    "Said",
+    "Word",
+    "Bench",
+    "Observation",
+    "Alive",
+    "Greeting",
+    "Register",
+    "Past",
+    "Stock",
+    "Wanting",
+    "Arrival",
+    "Leaving",
+    "Floor",
+    "Board",
+    "Memo",
+    "Desk",
+    "Onlookers",
+    "Seat",
 ];
 
 /// What stays, and why: the beginning of a path, a word, the reason.

@@ -54,7 +54,8 @@ pub fn frame(bytes: &[u8]) {
     let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());
-    let replies = presentations.iter().map(|presentation| rewrite_reply(bytes, presentation, &mut Negotiation::default()));
+    let replies =
+        presentations.iter().map(|presentation| rewrite_reply(bytes, presentation, &mut Negotiation::default()));
     for rewritten in replies.chain([request]) {
         let Ok(Some(frame)) = rewritten else { continue };
         match Header::of_frame(&frame).unwrap().op_code {

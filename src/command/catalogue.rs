@@ -313,7 +313,9 @@ mod tests {
         assert!(HARMLESS.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == Class::Harmless));
         assert!(INSPECTED.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert!(INSPECTED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name)));
+        assert!(
+            INSPECTED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name))
+        );
     }
 
     #[test]

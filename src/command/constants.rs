@@ -47,8 +47,16 @@ pub(super) fn as_operators<'a>(stages: Document<'a>) -> Option<CowDocument<'a>> 
 }
 
 /// Records a write to a field and drops earlier writes to it. Returns `None` if the name is a path.
-fn record_write<'a>(writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>, name: &'a [u8], value: Option<Value<'a>>) -> Option<()> {
+fn record_write<'a>(
+    writes: &mut Vec<(&'a [u8], Option<Value<'a>>)>,
+    name: &'a [u8],
+    value: Option<Value<'a>>,
+) -> Option<()> {
     if name.is_empty() || name.starts_with(b"$") || name.contains(&b'.') {
+        return None;
+    }
+    // A pipeline that removes it does nothing, where `$unset` fails.
+    if name == b"_id" && value.is_none() {
         return None;
     }
     writes.retain(|(other, _)| *other != name);
@@ -119,6 +127,8 @@ mod tests {
             doc! {"$set": {"a": ["$b"]}},
             doc! {"$set": {"a": "$$NOW"}},
             doc! {"$unset": "a.b"},
+            doc! {"$unset": "_id"},
+            doc! {"$set": {"_id": "$$REMOVE"}},
             doc! {"$replaceWith": {"$literal": {"a": 1}}},
             doc! {"$project": {"a": 0}},
             doc! {"$set": {}},

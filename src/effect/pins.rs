@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Kind, Lookup, Value, compare_numbers};
+use crate::document::{Document, Element, Kind, Lookup, Value, compare_numbers};
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pi
                 let rest: SmallVec<[Value<'f>; 4]> = values.collect();
                 if rest.iter().all(|value| *value == first) {
                     pin(Some(first), certain);
-                } else if rest.iter().all(|value| may_be_equal(*value, first)) {
+                } else if rest.iter().all(|value| may_be_equal(*value, first, 0)) {
                     pin(None, false);
                 }
             }
@@ -163,12 +163,21 @@ fn operators(condition: Value<'_>) -> Option<Document<'_>> {
 
 /// Returns whether two different values may be equal for the server, which then treats an `$in` of both as one value:
 /// numbers of different types, or strings under a collation.
-fn may_be_equal(one: Value<'_>, other: Value<'_>) -> bool {
+fn may_be_equal(one: Value<'_>, other: Value<'_>, depth: usize) -> bool {
     let is_text = |value: Value<'_>| matches!(value.kind, Kind::String | Kind::Symbol);
-    let fields = |value: Value<'_>| value.as_document().or(value.as_array()).map(|nested| nested.values().count());
+    fn fields(value: Value<'_>) -> Option<Document<'_>> {
+        value.as_document().or(value.as_array())
+    }
     match (compare_numbers(one, other), fields(one), fields(other)) {
         (Some(ordering), ..) => ordering == Ordering::Equal,
-        (None, Some(count), Some(others)) => one.kind == other.kind && count == others && count > 0,
+        (None, Some(fields), Some(others)) => {
+            let same_count = one.kind == other.kind && fields.values().count() == others.values().count();
+            let may_be = |(field, other): (Element<'_>, Element<'_>)| {
+                let same = field.key == other.key;
+                same && (field.value == other.value || may_be_equal(field.value, other.value, depth + 1))
+            };
+            same_count && (depth > MAX_DEPTH || fields.elements().zip(others.elements()).all(may_be))
+        }
         // All NaN values are equal.
         (None, None, None) => (is_text(one) && is_text(other)) || (one.kind.is_number() && other.kind.is_number()),
         (None, ..) => false,
@@ -218,6 +227,19 @@ mod tests {
         assert_eq!(found(doc! {"a.b": {"$in": [{"c": 3}]}}, "a.b.c"), Some(3));
         assert_eq!(found(doc! {"a": {"b": 1}}, "a.c"), None);
         assert_eq!(found(doc! {"a": 1}, "ab"), None);
+    }
+
+    #[test]
+    fn values_that_may_be_equal_for_the_server_may_be_pinned() {
+        let pinned = |values: bson::Document| {
+            let raw = RawDocumentBuf::try_from(&doc! {"v": values}).unwrap().into_bytes();
+            !pins(Document::parse(&raw).unwrap()).is_empty()
+        };
+        assert!(pinned(doc! {"$in": [[1, "a"], [1.0, "A"]]}));
+        assert!(pinned(doc! {"$in": [{"a": 1}, {"a": 1_i64}]}));
+        assert!(!pinned(doc! {"$in": [[1, 2], [1, 3]]}));
+        assert!(!pinned(doc! {"$in": [{"a": 1}, {"b": 1}]}));
+        assert!(!pinned(doc! {"$in": [[1], [1, 2]]}));
     }
 
     #[test]

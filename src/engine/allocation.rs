@@ -1,6 +1,6 @@
 //! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
 
-use super::lookup::{Counter, Found, Lease, Maximum, Start};
+use super::lookup::{Counter, Found, Lease, Maximum};
 use crate::command::{Command, Namespace, Reply, code};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
 use crate::patterns::{Pattern, Rule, sequence};
@@ -9,20 +9,18 @@ use crate::wire::op_msg;
 /// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
-    let start = match sequence.start {
-        sequence::Start::At(first) => Start::At(first),
-        sequence::Start::AfterMax => Start::After(Maximum {
-            database: namespace.database.to_owned(),
-            collection: namespace.collection.to_owned(),
-            field: sequence.field().as_str().to_owned(),
-        }),
-    };
     let counter = Counter {
         database: sequence.database.as_deref().unwrap_or(namespace.database).to_owned(),
         collection: sequence.collection.clone(),
         id: sequence.counter.clone(),
     };
-    Some(Lease { counter, count: u32::try_from(count).ok()?, brought, block: sequence.block, start })
+    Some(Lease {
+        counter,
+        count: u32::try_from(count).ok()?,
+        brought,
+        block: sequence.block,
+        beginning: sequence.beginning.clone(),
+    })
 }
 
 /// The number that follows the largest one; `None` when that is the largest there can be.

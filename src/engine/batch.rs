@@ -7,6 +7,7 @@
 
 mod commands;
 mod conflicts;
+mod counting;
 mod limits;
 mod looks;
 mod ownership;
@@ -34,7 +35,8 @@ use crate::patterns::Rule;
 use crate::wire::op_msg;
 
 pub(super) use commands::is_gone;
-use run::{DuplicateNumber, Run, Stage};
+use counting::Counted;
+use run::{Run, Stage};
 use transaction::{LastSent, Transaction};
 
 /// Goes on with the batch, or leaves it with a step.
@@ -246,6 +248,7 @@ impl<'f> BatchJob<'f> {
         self.checks_match(index)
             || self.is_conditional_upsert(index)
             || self.has_procedure(index)
+            || self.counts_by_kind(index)
             || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
@@ -303,6 +306,9 @@ impl<'f> BatchJob<'f> {
                 Stage::Insert => statement = Cow::Owned(statement.insert_only()),
                 Stage::Whole | Stage::Look => {}
             }
+            if let Some(stored) = self.kind_of(run) {
+                statement = Cow::Owned(self.counted(index, &statement, stored));
+            }
             numbered.push((index, statement));
         }
         if let [(index, statement)] = numbered.as_slice()
@@ -349,6 +355,11 @@ impl<'f> BatchJob<'f> {
             self.repeat(rest.to_vec(), Run { attempts: run.attempts + u32::from(retry == 0), taken, ..run });
             return Flow::Continue(());
         }
+        let run = match self.take_counted(run, &reply, errors.is_empty()) {
+            Counted::Goes => return Flow::Continue(()),
+            Counted::Done(run) => return self.count(&reply, run, &errors),
+            Counted::Nothing(run) => run,
+        };
         if let Some(step) = self.look(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
             return Flow::Break(step);
         }
@@ -402,6 +413,11 @@ impl<'f> BatchJob<'f> {
             self.tally.add_error(error);
             return Flow::Continue(());
         }
+        let run = match self.take_counted(run, reply, error.is_none()) {
+            Counted::Goes => return Flow::Continue(()),
+            Counted::Done(_) => return Flow::Break(self.pass_on(frame)),
+            Counted::Nothing(run) => run,
+        };
         Flow::Break(match self.look(&run, reply, error, frame) {
             Some(step) => step,
             None => self.pass_on(frame),

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::lookup::{Found, Lease, Lookup, LookupError, Maximum, Start};
+use super::lookup::{Found, Lease, Lookup, LookupError, Maximum};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
@@ -235,10 +235,7 @@ impl DryRunPlan<'_> {
     fn look_up(&mut self, lookup: Lookup) -> Result<Found, LookupError> {
         Ok(match lookup {
             Lookup::Lease(lease) => {
-                let first = match &lease.start {
-                    Start::At(start) => *start,
-                    Start::After(_) => 1,
-                };
+                let first = lease.beginning.least(&lease.counter.database);
                 let free = (first..).filter(|number| !lease.brought.contains(number));
                 let numbers = free.take(lease.count as usize).collect();
                 if lease.count > 0 {

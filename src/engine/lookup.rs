@@ -1,5 +1,7 @@
 //! What a plan must know from outside before it can go on, as data: the engine asks, the service answers.
 
+pub use crate::patterns::sequence::{Beginning, Origin, Start};
+
 /// A question for the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
@@ -17,7 +19,7 @@ pub struct Lease {
     pub brought: Vec<i64>,
     /// How many the service takes from the server at once, if it must take any; at least 1.
     pub block: u32,
-    pub start: Start,
+    pub beginning: Beginning,
 }
 
 /// The document `{_id: id, seq: last number issued}`.
@@ -26,15 +28,6 @@ pub struct Counter {
     pub database: String,
     pub collection: String,
     pub id: String,
-}
-
-/// Where a counter that does not exist yet begins.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Start {
-    /// With this number.
-    At(i64),
-    /// Backend this one.
-    After(Maximum),
 }
 
 /// The largest number in a field of a collection, rounded down.

@@ -45,6 +45,19 @@ const MAX_ERROR_BYTES: usize = 1 << 20;
 /// Bytes of an array's entry around an upserted `_id` or a result, at most.
 const ENTRY_LENGTH: usize = 32;
 
+/// The results of two parts of one statement.
+fn summed(one: Document<'_>, other: Document<'_>) -> CowDocument<'static> {
+    let count = |result: Document<'_>, name: &[u8]| result.get(name).and_then(Value::as_integer).unwrap_or(0);
+    CowDocument::build(|w| {
+        for element in one.elements() {
+            match element.key {
+                b"n" | b"nModified" => w.integer(element.key, count(one, element.key) + count(other, element.key)),
+                _ => w.element(element),
+            }
+        }
+    })
+}
+
 impl Tally {
     /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
     /// them are left out: those are tried again.
@@ -73,9 +86,19 @@ impl Tally {
             let results = first_batch(reply).values().filter_map(Value::as_document);
             for result in results.filter(|result| !is_error(*result)) {
                 if let Some(index) = place(result, "idx").and_then(|place| statements.get(place)) {
-                    self.result_length += result.as_bytes().len() + ENTRY_LENGTH;
-                    self.results.push((*index, without_index(result)));
+                    self.add_result(*index, result);
                 }
+            }
+        }
+    }
+
+    /// A statement that went in several parts has one result.
+    fn add_result(&mut self, index: usize, result: Document<'_>) {
+        match self.results.last_mut().filter(|(last, _)| *last == index) {
+            Some((_, known)) => *known = summed(known.as_document(), result),
+            None => {
+                self.result_length += result.as_bytes().len() + ENTRY_LENGTH;
+                self.results.push((index, without_index(result)));
             }
         }
     }
@@ -234,8 +257,11 @@ impl Tally {
     }
 
     fn write_bulk(&self, w: &mut Writer<'_>) {
+        // One that went in several parts may have failed in the last.
+        let failed = |index: usize| self.errors.binary_search_by_key(&index, |(index, _)| *index).is_ok();
+        let succeeded = self.results.iter().filter(|(index, _)| !failed(*index));
         let mut entries: Vec<(usize, bool, Document<'_>)> =
-            self.results.iter().map(|(i, r)| (*i, true, r.as_document())).collect();
+            succeeded.map(|(i, r)| (*i, true, r.as_document())).collect();
         entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_document())));
         entries.sort_by_key(|(index, _, _)| *index);
         let mut budget = MAX_ERROR_BYTES;

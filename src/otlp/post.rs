@@ -28,8 +28,7 @@ impl Endpoint {
     /// # Errors
     /// Text for people.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let usage =
-            || "write http://HOST:4318, the address of a collector or agent; TLS is not supported".to_owned();
+        let usage = || "write http://HOST:4318, the address of a collector or agent; TLS is not supported".to_owned();
         let uri: hyper::Uri = text.parse().map_err(|_| usage())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(usage)?;
         if uri.scheme_str() != Some("http") || uri.query().is_some() {

@@ -77,7 +77,8 @@ pub enum Verdict<'a> {
     Forward,
     /// This takes its place.
     Rewrite(Rewrite<'a>),
-    /// This takes its place, which increments a field; where what is stored there cannot be incremented, [`Evaluate::uncounted`] is sent.
+    /// This takes its place, which increments a field. Whether what is stored there can be incremented is not known
+    /// before; [`Evaluate::counting`] gives the statement for each case.
     Counted(Operation<'a>),
     /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
     OnlyNew(Operation<'a>, Rejection),
@@ -90,6 +91,28 @@ pub enum Verdict<'a> {
     Reject(Rejection),
     /// It cannot be analysed: rejected, unless the rule says `unsupported: allow`.
     Unsupported(Rejection),
+}
+
+/// What a document holds in a field that is to be incremented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// A number, or nothing.
+    Number,
+    /// Something else.
+    Other,
+    /// A field on the way is no document: the server can put nothing there.
+    Unreachable,
+}
+
+impl Stored {
+    /// Every document is of one of these kinds.
+    pub fn next(self) -> Option<Self> {
+        match self {
+            Self::Number => Some(Self::Other),
+            Self::Other => Some(Self::Unreachable),
+            Self::Unreachable => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -326,10 +349,9 @@ pub trait Evaluate {
         Verdict::Forward
     }
 
-    /// The statement without what [`Verdict::Counted`] added, after the server failed that with this code. It must match no
-    /// document of which that could be done.
-    fn uncounted<'a>(&self, statement: &Statement<'a>, code: i32) -> Option<Operation<'a>> {
-        let _ = (statement, code);
+    /// What [`Verdict::Counted`] made, for those documents alone whose field is of this kind. `None` if there can be none.
+    fn counting<'a>(&self, statement: &Statement<'a>, stored: Stored) -> Option<Operation<'a>> {
+        let _ = (statement, stored);
         None
     }
 
@@ -517,6 +539,10 @@ impl rules::Pattern for Pattern {
 
     fn also_evaluates(&self) -> Vec<NamespacePattern> {
         Evaluate::also_evaluates(&**self)
+    }
+
+    fn acquaint(rules: &mut [Rule]) {
+        sequence::share_counters(rules);
     }
 
     fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {

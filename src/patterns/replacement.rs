@@ -12,13 +12,14 @@
 //! | with `version` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
 //!
 //! A replacement is checked when the client's own filter pins the version. What becomes of replacements: this file;
-//! of updates by operators and pipelines: `versions.rs`.
+//! of updates by operators and pipelines: `versions.rs`, and how they count the version up: `counting.rs`.
 
+mod counting;
 mod versions;
 
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
-use super::{Concern, Context, Evaluate, Phase, Rejection, Rewrite, Unmatched, Verdict, read_path};
+use super::{Concern, Context, Evaluate, Phase, Rejection, Rewrite, Stored, Unmatched, Verdict, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{equality, is_same_number, pinned_roots};
@@ -114,15 +115,15 @@ impl Evaluate for Replacement {
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         match (&statement.operation, &self.version_field) {
             (Operation::Update(update), Some(version_field)) if self.count_updates => {
-                versions::counted(update, version_field)
+                counting::counted(update, version_field)
             }
             _ => Verdict::Forward,
         }
     }
 
-    fn uncounted<'a>(&self, statement: &Statement<'a>, code: i32) -> Option<Operation<'a>> {
+    fn counting<'a>(&self, statement: &Statement<'a>, stored: Stored) -> Option<Operation<'a>> {
         let Operation::Update(update) = &statement.operation else { return None };
-        versions::uncounted(update, self.version_field.as_ref()?, code)
+        counting::counting(update, self.version_field.as_ref()?, stored)
     }
 
     fn version(&self) -> Option<&Path> {
@@ -257,7 +258,11 @@ impl Replacement {
             ));
         }
         // An upsert by operators inserts the filter's equalities too; a replacement does not.
-        let mut pinned = pinned_roots(filter).filter(|root| *root != b"_id" && document.get(root).is_none());
+        let is_left_out = |root: &&[u8]| {
+            let is_version = version.is_some_and(|version| version.as_bytes() == *root);
+            *root != b"_id" && (is_version || document.get(root).is_none())
+        };
+        let mut pinned = pinned_roots(filter).filter(is_left_out);
         if update.upsert
             && let Some(root) = pinned.next()
         {

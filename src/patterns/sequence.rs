@@ -10,6 +10,7 @@
 //! stored number (`kept.rs`).
 
 mod kept;
+mod shared;
 
 use smallvec::SmallVec;
 
@@ -22,6 +23,8 @@ use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Sta
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
 use crate::rules::{Claim, Code, Located, MapReader};
+pub(super) use shared::share_counters;
+pub use shared::{Beginning, Origin};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -34,6 +37,8 @@ pub struct Sequence {
     /// And its collection.
     pub collection: String,
     pub start: Start,
+    /// Where a counter that does not exist yet begins, in view of all rules that share it.
+    pub beginning: Beginning,
     /// Numbers leased per round trip, at least 1.
     pub block: u32,
     pub strategy: Strategy,
@@ -177,6 +182,7 @@ impl Sequence {
             database: database.map(str::to_owned),
             collection: collection.to_owned(),
             start: start?,
+            beginning: Beginning::default(),
             block: block.map_or(1, |number| number.value as u32),
             strategy,
             on_upsert: on_upsert.is_some_and(|flag| flag.value),
@@ -236,8 +242,8 @@ impl Sequence {
             (Some(value), _) => self.only_stored(update, Some(value)),
             (None, Some(_)) if self.provided != Provided::Keep => self.only_stored(update, None),
             (None, Some(value)) if self.is_id() => brings(value),
-            (None, Some(_)) => match self.keep_stored(update) {
-                Verdict::Rewrite(rewrite) => Verdict::Brings(Some(rewrite.operation)),
+            (None, Some(value)) => match self.keep_stored(update) {
+                Verdict::Rewrite(rewrite) => Verdict::Brings(Some(self.inserting(rewrite.operation, value))),
                 other => other,
             },
             (None, None) => self.keep(update),
@@ -259,6 +265,19 @@ impl Sequence {
             Some(modification) => Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)),
             None => self.unclear(),
         }
+    }
+
+    /// A replacement's pipeline that was made to keep the stored number, which inserts what the filter pins.
+    fn inserting<'a>(&self, operation: Operation<'a>, pinned: Value<'_>) -> Operation<'a> {
+        let Operation::Update(mut update) = operation else { return operation };
+        if let Modification::Pipeline(pipeline) = &mut update.modification
+            && let Modification::Replacement(document) = &pipeline.meaning
+            && !self.is_no_number(pinned)
+        {
+            let inserted = CowDocument::from_writer(edit::set(document.as_document(), self.field(), pinned));
+            pipeline.meaning = Modification::Replacement(inserted);
+        }
+        Operation::Update(update)
     }
 
     /// It changes only a document that has the number which the client names: nothing is inserted with that number.

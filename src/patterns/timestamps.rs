@@ -59,6 +59,8 @@ struct Touched<'u> {
 
 /// What the operators of an update touch.
 struct Touches<'u> {
+    /// FieldTimestamps are unset.
+    resets: bool,
     paths: Vec<Touched<'u>>,
     /// The timestamps that it sets itself.
     timestamps: Vec<FieldTimestamp<'u>>,
@@ -329,6 +331,10 @@ impl Timestamps {
         if !guards && pinned.paths.is_empty() {
             return Ok(Verdict::Forward);
         }
+        // An upsert would insert what its filter pins with a timestamp.
+        if touches.resets {
+            return Err(self.resets_beside_writes());
+        }
         let needs_time = !all_brought || !pinned.paths.is_empty();
         let time = match needs_time {
             false => None,
@@ -395,8 +401,8 @@ impl Timestamps {
         operators: Document<'u>,
         context: &Context<'_>,
     ) -> Result<Touches<'u>, Rejection> {
-        let mut resets = false;
-        let mut touches = Touches { paths: Vec::with_capacity(8), timestamps: Vec::new(), idle: Vec::new() };
+        let mut touches =
+            Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), idle: Vec::new() };
         for (operator, path, value) in touched(operators) {
             if operator == b"$setOnInsert" && !update.upsert {
                 touches.idle.push(path);
@@ -406,7 +412,7 @@ impl Timestamps {
                 Reach::Free => false,
                 Reach::Protected => true,
                 Reach::Store if operator == b"$unset" => {
-                    resets = true;
+                    touches.resets = true;
                     continue;
                 }
                 Reach::Store => {
@@ -417,11 +423,8 @@ impl Timestamps {
             };
             touches.paths.push(Touched { operator, path, value, protected });
         }
-        if resets && (!touches.timestamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
-            return Err(Rejection::new(
-                format!("it unsets timestamps in '{}' and writes protected fields at once", self.store),
-                "Unset the timestamps in a statement of its own.",
-            ));
+        if touches.resets && (!touches.timestamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
+            return Err(self.resets_beside_writes());
         }
         Ok(touches)
     }
@@ -514,6 +517,13 @@ impl Timestamps {
         let stage = Stage::new(&self.forms).replacement(stored.as_document(), time);
         let modification = pipeline_of(stage, &update.modification);
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+    }
+
+    fn resets_beside_writes(&self) -> Rejection {
+        Rejection::new(
+            format!("it unsets timestamps in '{}' and writes protected fields at once", self.store),
+            "Unset the timestamps in a statement of its own.",
+        )
     }
 
     fn across(&self, path: &[u8], register: &str) -> Rejection {

@@ -47,8 +47,7 @@ impl Budget {
         let Some(namespace) = rules.iter().max_by_key(globs).and_then(|rule| rule.namespaces.first()) else { return };
         let message = "too many namespaces with `*` may overlap; this rule has the most of them";
         let mistake = Diagnostic::error(Code::TooLarge, namespace.span, message);
-        found
-            .push(mistake.help("replace several by one `*`, or write the database or collection name in full"));
+        found.push(mistake.help("replace several by one `*`, or write the database or collection name in full"));
     }
 }
 

@@ -210,7 +210,8 @@ fn warn_of_general_exception(text: &Located<String>, context: &mut ReadContext<'
     };
     let message = format!("`{}` exempts {clients}: the rule has no effect for them", text.value);
     let warning = Diagnostic::warning(Code::NeverActs, text.span, message);
-    context.push(warning.help("list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it"));
+    let help = "list the clients to exempt; use `mode: disabled` to turn the rule off, or `mode: shadow` to try it";
+    context.push(warning.help(help));
 }
 
 fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<UserGlob> {

@@ -27,8 +27,7 @@ fn without_effect_in_shadow<P: Pattern>(rule: &Rule<P>) -> Option<Diagnostic> {
         return None;
     }
     let pattern = rule.pattern.name();
-    let message =
-        format!("`{}` has no effect: `mode: shadow` turns a `{pattern}` rule off", rule.name.value);
+    let message = format!("`{}` has no effect: `mode: shadow` turns a `{pattern}` rule off", rule.name.value);
     let warning = Diagnostic::warning(Code::NeverActs, rule.name.span, message);
     Some(warning.help("remove `mode`, or write `mode: disabled`"))
 }
@@ -112,9 +111,7 @@ fn weaker_of<P: Pattern>(group: &[SoleRule<'_, P>], budget: &Budget) -> Vec<Diag
     let index = index(budget, group.iter().map(|sole| sole.entry.namespace));
     let mut found = Vec::new();
     let mut last_reported = None;
-    for narrow in
-        group.iter().filter(|sole| !(sole.weaker_settings.is_empty() && sole.entry.rule.except.is_empty()))
-    {
+    for narrow in group.iter().filter(|sole| !(sole.weaker_settings.is_empty() && sole.entry.rule.except.is_empty())) {
         let RuleNamespace { rule, namespace } = narrow.entry;
         let replaces = |(_, broad): &(WeakerSetting, &RuleNamespace<'_, P>)| {
             namespace.compare_specificity(broad.namespace) == Some(Ordering::Greater)

@@ -56,6 +56,11 @@ pub trait Pattern: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Lets rules read what they need of each other, after all rules of a set are valid.
+    fn acquaint(rules: &mut [Rule<Self>]) {
+        let _ = rules;
+    }
+
     /// Contradictions between rules other than claims on one namespace. `rules` are all rules that are not disabled.
     fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {
         let _ = rules;

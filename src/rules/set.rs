@@ -53,7 +53,7 @@ impl<P: Pattern> RuleSet<P> {
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
-        let envelope::Read { rules, names } = envelope::read(&sources, &mut found);
+        let envelope::Read { mut rules, names } = envelope::read(&sources, &mut found);
         conflict::check_names(&names, &mut found);
         let budget = Budget::default();
         conflict::check(&rules, &budget, &mut found);
@@ -65,6 +65,7 @@ impl<P: Pattern> RuleSet<P> {
         if report.has_errors() {
             return Err(report);
         }
+        P::acquaint(&mut rules);
         Ok(Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),

@@ -55,8 +55,7 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
 /// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(file: FileId) -> Diagnostic {
     let message = format!("the file is larger than the limit of {MAX_FILE_BYTES} bytes");
-    Diagnostic::error(Code::TooLarge, Place::File(file), message)
-        .help("split it into several files")
+    Diagnostic::error(Code::TooLarge, Place::File(file), message).help("split it into several files")
 }
 
 /// A value as the parser returns it.
@@ -299,11 +298,7 @@ impl Explanation {
                 format!("more than {MAX_DEPTH} levels of nesting"),
                 "check for unclosed brackets",
             ),
-            _ => Self::new(
-                Code::TooLarge,
-                "the file has too many values",
-                "split it into several files",
-            ),
+            _ => Self::new(Code::TooLarge, "the file has too many values", "split it into several files"),
         }
     }
 

@@ -36,6 +36,36 @@ pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern
     Ok(present)
 }
 
+/// The collections that `namespace` is about and that the user may do something with. `only`: the one database that
+/// matters.
+///
+/// # Errors
+/// The driver's.
+pub(super) async fn visible(
+    client: &Client,
+    namespace: &NamespacePattern,
+    only: Option<&str>,
+) -> Result<BTreeSet<Name>, Error> {
+    let databases = match only.or_else(|| namespace.database().is_literal().then(|| namespace.database().as_str())) {
+        Some(database) => vec![database.to_owned()],
+        None => {
+            let question = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+            let reply = client.database("admin").run_command(question).await?;
+            names(documents(reply.get_array("databases").ok())).collect()
+        }
+    };
+    let mut found = BTreeSet::new();
+    for database in databases.into_iter().filter(|database| namespace.matches_database(database.as_bytes())) {
+        let listed = client.database(&database).list_collection_names().authorized_collections(true).await?;
+        found.extend(listed.into_iter().map(|collection| (database.clone(), collection)));
+    }
+    Ok(found)
+}
+
+fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Item = String> {
+    documents.filter_map(|document| document.get_str("name").ok().map(str::to_owned))
+}
+
 async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<Vec<String>, String> {
     // Otherwise the server leaves out, silently, those in which the user may do nothing.
     let question = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
@@ -49,10 +79,7 @@ async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<
             named.map(Vec::from_iter).ok_or_else(|| refused(&error, "the databases, for a rule with `*` in theirs"))
         }
         Err(error) => Err(refused(&error, "the databases")),
-        Ok(reply) => {
-            let listed = documents(reply.get_array("databases").ok());
-            Ok(listed.filter_map(|database| database.get_str("name").ok().map(str::to_owned)).collect())
-        }
+        Ok(reply) => Ok(names(documents(reply.get_array("databases").ok())).collect()),
     }
 }
 

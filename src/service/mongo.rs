@@ -4,6 +4,7 @@
 //! Counters are documents `{_id: counter, seq: last number issued}`; an application's own `$inc` on them stays
 //! correct beside docward. Errors are sorted by whether trying again can help.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,14 +17,17 @@ use tokio::runtime::Handle;
 
 use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
-use super::{Answer, Leases, Service};
+use super::{Answer, Leases, Service, listing};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
-use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum, Start};
+use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum, Origin, Start};
 
 /// How long the driver looks for a primary; an election takes longer only where it has failed.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// The longest a question may take with all the driver's retries: the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The rules `copies` keep a connection each while they wait for changes. With the driver's ten in all, leases would wait
+/// with them.
+const CONNECTIONS: u32 = 200;
 /// Doubles count up to here by ones; `seq` must be able to move on by one.
 const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 
@@ -69,6 +73,7 @@ impl MongoService {
     fn new(mut options: ClientOptions) -> Self {
         options.server_selection_timeout.get_or_insert(SERVER_SELECTION);
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
+        options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
         let server = Arc::new(Server { options, client: Mutex::default() });
         let home = Handle::current();
@@ -152,20 +157,56 @@ impl Server {
     /// The counter's value afterwards.
     async fn move_on(&self, lease: &Lease, by: Move) -> Result<i64, LookupError> {
         with_timeout(async {
-            let first = match &lease.start {
-                Start::At(first) => *first,
-                // The protected collection is only searched for a counter that is not there yet.
-                Start::After(maximum) => match self.change(lease, by, None).await? {
+            let continues = |origin: &Origin| origin.start == Start::AfterMax;
+            let first = if lease.beginning.origins(&lease.counter.database).any(continues) {
+                // The protected collections are only searched for a counter that is not there yet.
+                match self.change(lease, by, None).await? {
                     Some(last) => return Ok(last),
-                    None => {
-                        self.maximum(maximum).await?.unwrap_or(0).checked_add(1).ok_or_else(|| at_its_end(lease))?
-                    }
-                },
+                    None => self.first_number(lease).await?,
+                }
+            } else {
+                lease.beginning.least(&lease.counter.database)
             };
             let last = self.change(lease, by, Some(first)).await?;
             last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed just now", name(lease))))
         })
         .await
+    }
+
+    /// The number that a new counter begins with: behind those of all documents that are to be numbered by it.
+    async fn first_number(&self, lease: &Lease) -> Result<i64, LookupError> {
+        let mut largest = None;
+        for origin in lease.beginning.origins(&lease.counter.database) {
+            for (database, collection) in self.numbered(lease, origin).await? {
+                let maximum = Maximum { database, collection, field: origin.field.clone() };
+                largest = largest.max(self.maximum(&maximum).await?);
+            }
+        }
+        match largest {
+            None => Ok(lease.beginning.least(&lease.counter.database)),
+            Some(largest) => lease.beginning.behind(&lease.counter.database, largest).ok_or_else(|| at_its_end(lease)),
+        }
+    }
+
+    /// The collections whose documents a rule numbers by this counter; of those that a star stands for, the ones that
+    /// docward's own user may look into.
+    async fn numbered(&self, lease: &Lease, origin: &Origin) -> Result<BTreeSet<listing::Name>, LookupError> {
+        let mut found = BTreeSet::new();
+        for namespace in &origin.namespaces {
+            match namespace.exact() {
+                Some((database, collection)) => {
+                    found.insert((database.to_owned(), collection.to_owned()));
+                }
+                None => {
+                    let listed =
+                        listing::visible(&self.client()?, namespace, origin.only_database(&lease.counter.database))
+                            .await;
+                    found.extend(listed.map_err(|error| sorted(&error, &name(lease)))?);
+                }
+            }
+        }
+        found.retain(|(database, collection)| origin.covers(&lease.counter.database, database, collection));
+        Ok(found)
     }
 
     /// Changes the counter and gives its new value; without `first`, only if it exists.

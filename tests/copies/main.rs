@@ -42,6 +42,35 @@ rules:
     )
 }
 
+/// Each rule waits for changes on a connection of its own, and numbers are leased by the same user.
+#[tokio::test]
+async fn many_rules_that_wait_for_changes_do_not_delay_leases() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let name = direct.name();
+    let mut rules = format!(
+        "version: 1\nrules:\n  - {{name: numbers, namespace: {name}.orders, sequence: {{field: no, counter: orders}}}}\n"
+    );
+    for number in 0..40 {
+        direct.collection(&format!("people{number}")).insert_one(doc! {"_id": 1, "name": "Ada"}).await.unwrap();
+        rules += &format!(
+            "  - {{name: copies-{number}, namespace: {name}.people{number}, copies: [{{into: {name}.letters{number}, \
+             key: from, fields: {{name: from_name}}}}]}}\n"
+        );
+    }
+    let docward = Docward::start(mongod, &rules);
+    for number in 0..40 {
+        docward.wait_for_log(&format!("copies-{number}"));
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let through = docward.client().await.database(name);
+    let began = Instant::now();
+    for id in 0..20 {
+        through.collection("orders").insert_one(doc! {"_id": id}).await.unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "20 inserts took {:?}", began.elapsed());
+}
+
 /// Everybody's best friend is the next one.
 async fn populate(database: &Database) {
     let person = |id: i32| {

@@ -1,5 +1,7 @@
 //! Cases that once broke a promise, each with what must hold after it. `FAILING` lists those that still do.
 
+mod counting;
+
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
@@ -100,6 +102,7 @@ fn entries() -> Vec<Entry> {
         sequences(),
         replacements(),
         versions(),
+        counting::entries(),
         queues(),
         trees(),
         bounds(),
@@ -247,6 +250,41 @@ fn sequences() -> Vec<Entry> {
             ],
             must: "is not issued again",
             holds: |seen| seen.stored.len() == 3 && seen.numbered("no"),
+        },
+        Entry {
+            name: "sequence: two fields by one counter",
+            rules: &[
+                "sequence: { field: no, counter: COLLECTION, collection: counters, start: after_max }",
+                "sequence: { field: a.n, counter: COLLECTION, collection: counters, start: after_max }",
+            ],
+            stored: vec![doc! { "_id": 1, "no": 2, "a": { "n": 4 } }, doc! { "_id": 2, "no": 3, "a": { "n": 5 } }],
+            steps: vec![insert(vec![doc! { "_id": 3 }]), insert(vec![doc! { "_id": 4 }])],
+            must: "the counter begins behind both",
+            holds: |seen| {
+                let numbers = |document: &Document| ["no", "a.n"].map(|path| at(document, path).and_then(as_number));
+                let mut given: Vec<_> = seen.stored.iter().flat_map(numbers).collect();
+                given.sort_by(|one, other| one.partial_cmp(other).unwrap());
+                given == [2, 3, 4, 5, 6, 7, 8, 9].map(|number| Some(f64::from(number)))
+            },
+        },
+        Entry {
+            name: "sequence: a replacing upsert whose filter pins the number out of bounds",
+            rules: &[SEQUENCE_UPSERT, "bounds: { field: no, max: 2.5 }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "no": {} }, doc! {}), upsert(doc! { "no": 3 }, doc! { "x": 1 })],
+            must: "inserts nothing out of bounds",
+            holds: |seen| seen.nothing_stored() && seen.code() == 121,
+        },
+        Entry {
+            name: "sequence: the number that a replacing upsert gets is out of bounds",
+            rules: &[
+                "sequence: { field: no, counter: COLLECTION, collection: counters, start: after_max, on_upsert: true }",
+                "bounds: { field: no, min: 1, max: 2.5 }",
+            ],
+            stored: vec![doc! { "_id": 2, "no": 133 }],
+            steps: vec![upsert(doc! { "_id": 4 }, doc! {})],
+            must: "nothing is inserted with it",
+            holds: |seen| seen.stored.len() == 1 && seen.code() == 121,
         },
         Entry {
             name: "sequence: an array among the numbers",

@@ -330,11 +330,14 @@ async fn a_version_that_is_no_number_is_only_compared() {
     assert_eq!(revisions.update_one(doc! { "_id": 1, "revision": "b" }, set).await.unwrap().modified_count, 1);
     assert_eq!(views.stored("revisions").await, [doc! { "_id": 1, "b": 3, "revision": "c" }]);
 
-    // What the page says of an update of many.
-    views.store("guarding", [doc! { "_id": 1, "version": "a" }]).await;
-    let guarding = views.collection("guarding");
-    let counted = guarding.update_many(doc! { "_id": 1 }, doc! { "$set": { "b": 1 } }).await;
-    assert_eq!(code(&counted.unwrap_err()), 14);
+    // An update of many documents, too, and of one that is named.
+    views.store("guarding", [doc! { "_id": 1, "version": "a" }, doc! { "_id": 2, "version": 1 }]).await;
+    let guarding: Collection<Document> = views.collection("guarding");
+    let set = doc! { "$set": { "b": 1 } };
+    assert_eq!(guarding.update_many(doc! {}, set.clone()).await.unwrap().matched_count, 2);
+    assert_eq!(guarding.update_many(doc! { "_id": 1 }, doc! { "$set": { "b": 2 } }).await.unwrap().matched_count, 1);
+    let stored = views.stored("guarding").await;
+    assert_eq!(stored, [doc! { "_id": 1, "version": "a", "b": 2 }, doc! { "_id": 2, "version": 2, "b": 1 }]);
 }
 
 /// An ignored conflict is n: 0 in every form, and the transaction goes on.

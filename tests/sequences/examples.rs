@@ -73,6 +73,37 @@ async fn a_sequence_starts_where_the_rule_says() {
     assert_eq!(numbers(&views.stored("later").await), [(5_i64 << 32) + 1]);
 }
 
+/// Whoever comes first, the counter begins behind what any of the rules has numbered, in any of its collections.
+#[tokio::test]
+async fn a_counter_that_rules_share_begins_behind_the_numbers_of_all() {
+    for first in ["left", "right"] {
+        let views = self::views().await;
+        views.store("left", [doc! { "_id": 1, "no": 70 }]).await;
+        views.store("right", [doc! { "_id": 1, "meta": { "no": 90 } }]).await;
+        views.collection(first).insert_one(doc! { "_id": 2 }).await.unwrap();
+        let other = if first == "left" { "right" } else { "left" };
+        views.collection(other).insert_one(doc! { "_id": 2 }).await.unwrap();
+        let left = numbers(&views.stored("left").await[1..]);
+        let right = views.stored("right").await[1].get_document("meta").unwrap().get_i32("no").unwrap();
+        assert_eq!([left[0], i64::from(right)], if first == "left" { [91, 92] } else { [92, 91] });
+    }
+    // Nothing is numbered yet: one of the rules has said with what to begin.
+    let views = self::views().await;
+    views.collection("left").insert_one(doc! { "_id": 1 }).await.unwrap();
+    assert_eq!(numbers(&views.stored("left").await), [50]);
+}
+
+#[tokio::test]
+async fn a_counter_of_many_collections_begins_behind_the_numbers_of_all() {
+    let views = self::views().await;
+    views.store("part-1", [doc! { "_id": 1, "no": 3 }]).await;
+    views.store("part-2", [doc! { "_id": 1, "no": 8 }]).await;
+    for (collection, number) in [("part-1", 9), ("part-2", 10), ("part-3", 11)] {
+        views.collection(collection).insert_one(doc! { "_id": 2 }).await.unwrap();
+        assert_eq!(numbers(&views.stored(collection).await).last(), Some(&number), "{collection}");
+    }
+}
+
 #[tokio::test]
 async fn upserts_are_numbered_where_the_rule_says() {
     let views = views().await;

@@ -33,6 +33,9 @@ rules:
   - { name: blocks, namespace: "*.blocks", sequence: { field: no, counter: blocks, block: 50 } }
   - { name: later, namespace: "*.later", sequence: { field: no, counter: later, start: 1000, collection: numbers } }
   - { name: behind, namespace: "*.behind", sequence: { field: meta.no, counter: behind, start: after_max } }
+  - { name: left, namespace: "*.left", sequence: { field: no, counter: both, start: after_max } }
+  - { name: right, namespace: "*.right", sequence: { field: meta.no, counter: both, start: 50 } }
+  - { name: parts, namespace: "*.part-*", sequence: { field: no, counter: parts, start: after_max } }
   - { name: upserting, namespace: "*.upserting", sequence: { field: no, counter: upserting, on_upsert: true } }
   - { name: ids, namespace: "*.ids", sequence: { field: _id, counter: ids, replace_generated: true } }
   - { name: nested, namespace: "*.nested", sequence: { field: a.n, counter: nested, on_upsert: true } }

@@ -9,7 +9,7 @@ use super::super::merge;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, Run, Stage, close, commands};
-use crate::command::{Form, Operation, Reply, code};
+use crate::command::{Form, Operation, Reply};
 use crate::document::{Document, Value};
 use crate::patterns::{Rule, Unmatched};
 
@@ -92,8 +92,9 @@ impl<'f> BatchJob<'f> {
                 return Flow::Break(self.pass_on(&commands::as_retryable_write(&reply)));
             }
             // A filter that the server cannot read is the statement's own error.
-            let unreadable = reply.code().is_some_and(|code| FILTER_ERRORS.contains(&code));
-            if let ([index], true) = (run.statements.as_slice(), unreadable && self.batch.form != Form::FindAndModify) {
+            if let ([index], true) =
+                (run.statements.as_slice(), is_unreadable(&reply) && self.batch.form != Form::FindAndModify)
+            {
                 return self.fail(*index, &reply);
             }
             return self.take_refusal(&run, &reply, looked);
@@ -131,61 +132,6 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Sends the statements once more whose counting failed, without it; gives the run back if there is none.
-    pub(super) fn fall_back(&mut self, run: Run, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) -> Option<Run> {
-        let index = |place: usize| run.statements.get(place).copied();
-        let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
-        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &run)).collect();
-        let Some((first, ..)) = failed.first().copied() else { return Some(run) };
-        // Whether one of them matches tells whether the stored version has changed meanwhile.
-        let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
-        if self.stops_on_error() {
-            let (done, rest) = run.statements.split_at(first);
-            self.tally.add(reply, self.batch.form, done);
-            let rest = rest.get(1..).unwrap_or_default().to_vec();
-            if !rest.is_empty() {
-                self.go_on(Run { statements: rest, attempts: 0, ..run });
-            }
-        } else {
-            self.tally.add(reply, self.batch.form, &run.statements);
-            // Ascending, as the statements of a run are.
-            self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
-        }
-        for index in failed.into_iter().rev() {
-            self.go_on(Run { attempts: run.attempts + 1, ..self.run_alone(index) });
-        }
-        None
-    }
-
-    /// Takes a rule's counting out of a statement, if that is what the server could not do. Inside a transaction the
-    /// server has aborted.
-    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, run: &Run) -> bool {
-        /// Others may count, or stop counting, in between; and the error may be the statement's own.
-        const MAX_COUNTS: u32 = 4;
-        let code = error.get("code").and_then(Value::as_i32);
-        let Some(code @ (code::TYPE_MISMATCH | code::PATH_NOT_VIABLE)) = code else { return false };
-        if self.command.session().in_transaction || run.attempts >= MAX_COUNTS {
-            return false;
-        }
-        let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
-        let Some(rule) = evaluated.counted_by.take() else { return false };
-        let Some(operation) = rule.pattern.uncounted(&evaluated.statement, code) else { return false };
-        let uncounted = evaluated.statement.with(operation);
-        let counted = std::mem::replace(&mut evaluated.statement, uncounted);
-        evaluated.uncounted = Some((rule, counted.operation));
-        true
-    }
-
-    /// The run that counts, after the version of what is stored has become one that can be counted.
-    fn count_again(&mut self, run: &Run) -> Option<Run> {
-        let index = *run.statements.first()?;
-        let evaluated = self.evaluated.get_mut(index)?;
-        let (rule, operation) = evaluated.uncounted.take()?;
-        evaluated.statement = evaluated.statement.with(operation);
-        evaluated.counted_by = Some(rule);
-        Some(Run { attempts: run.attempts + 1, ..self.run_alone(index) })
-    }
-
     /// The server refused what docward asked for one statement. That is the statement's own error, as it would be in the
     /// client's batch; unless the whole command is to be sent again, or there is only this statement.
     pub(super) fn take_refusal(&mut self, run: &Run, reply: &Reply<'_>, frame: &[u8]) -> Flow {
@@ -199,7 +145,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// The error of a command of docward's own is the statement's.
-    fn fail(&mut self, index: usize, reply: &Reply<'_>) -> Flow {
+    pub(super) fn fail(&mut self, index: usize, reply: &Reply<'_>) -> Flow {
         self.tally.fail(index, reply.body);
         self.stopped |= self.stops_on_error();
         Flow::Continue(())
@@ -293,6 +239,11 @@ impl<'f> BatchJob<'f> {
         };
         update.upsert && merge::is_duplicate_of_filter(error, update.filter.as_document())
     }
+}
+
+/// Whether the server could not read the filter of a find of docward's.
+pub(super) fn is_unreadable(reply: &Reply<'_>) -> bool {
+    reply.code().is_some_and(|code| FILTER_ERRORS.contains(&code))
 }
 
 /// Whether the server has recorded that a findAndModify, now sent without `upsert`, has inserted: an earlier sending of the

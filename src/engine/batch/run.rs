@@ -1,5 +1,6 @@
 //! Statements that go upstream as one command, and how far they are.
 
+use crate::patterns::Stored;
 use crate::rules::RuleId;
 
 /// A number of an optimistic sequence that the server refused.
@@ -17,6 +18,10 @@ pub(super) struct Run {
     pub(super) stage: Stage,
     /// It is not joined to others.
     pub(super) alone: bool,
+    /// Whose turn it is of the documents that are counted each by its kind; `None`: the first ones'.
+    pub(super) counting: Option<Stored>,
+    /// Documents of an earlier kind have matched.
+    pub(super) matched: bool,
 }
 
 /// How a run's statement goes that is an upsert with conditions. An upsert whose conditions do not hold would insert beside
@@ -35,7 +40,15 @@ pub(super) enum Stage {
 
 impl Run {
     pub(super) fn of(statements: Vec<usize>) -> Self {
-        let next_numbers = Vec::new();
-        Self { statements, next_numbers, taken: None, attempts: 0, stage: Stage::Whole, alone: false }
+        Self {
+            statements,
+            next_numbers: Vec::new(),
+            taken: None,
+            attempts: 0,
+            stage: Stage::Whole,
+            alone: false,
+            counting: None,
+            matched: false,
+        }
     }
 }

@@ -13,8 +13,8 @@ use super::super::evaluation::RejectedBy;
 use super::super::merge;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, close, commands, limits};
-use crate::command::{OwnTransaction, Part, PartOptions, Reply, Statement, code, error_reply};
+use super::{Awaiting, BatchJob, Flow, close, commands, conflicts, limits};
+use crate::command::{Form, OwnTransaction, Part, PartOptions, Reply, Statement, code, error_reply};
 use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::patterns::{Rejection, Rule};
@@ -304,6 +304,10 @@ impl<'f> BatchJob<'f> {
     /// The server refused a command of the transaction.
     fn take_failure(&mut self, told: LastSent, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+        if told == LastSent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
+            let (index, own) = (transaction.index, transaction.own);
+            return self.fail_in_transaction(index, own.is_some(), reply);
+        }
         if transaction.own.is_none() {
             self.transaction = None;
             return Flow::Break(self.pass_on(frame));
@@ -329,6 +333,20 @@ impl<'f> BatchJob<'f> {
             _ => self.end_with(frame),
         };
         Flow::Break(step)
+    }
+
+    /// A filter that the server cannot read is the statement's own error.
+    fn fail_in_transaction(&mut self, index: usize, is_own: bool, reply: &Reply<'_>) -> Flow {
+        if let Some(runs) = &mut self.runs {
+            runs.pop_front();
+        }
+        if is_own {
+            let _ = self.fail(index, reply);
+            return Flow::Break(self.abort(AfterAbort::GoOn));
+        }
+        // The server has ended the client's transaction.
+        self.transaction = None;
+        self.fail(index, reply)
     }
 
     /// The same from the beginning, after a pause if somebody is in the way.

@@ -199,6 +199,41 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 }
 
+/// Documents with and without a number as version have their turn one after the other; the client has one result.
+#[test]
+fn the_parts_of_one_bulk_write_operation_have_one_result() {
+    let rules = rules(&[("d.c", "replacement: { policy: check_version, version: v }")]);
+    let set = doc! {"update": 0, "filter": {}, "updateMods": {"$set": {"a": 1}}, "multi": true};
+    let insert = doc! {"insert": 0, "document": {"_id": 9}};
+    let body = doc! {"bulkWrite": 1, "ops": [insert, set], "nsInfo": [{"ns": "d.c"}], "$db": "admin"};
+    let message = frame(&body, "", &[], 0);
+    let mut session = session();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let result = |results: Vec<Bson>, matched: i32, inserted: i32| {
+        replies(doc! {
+            "cursor": {"id": 0i64, "firstBatch": results, "ns": "admin.$cmd.bulkWrite"}, "nErrors": 0,
+            "nInserted": inserted, "nMatched": matched, "nModified": matched, "nUpserted": 0, "nDeleted": 0, "ok": 1.0,
+        })
+    };
+    let many = |n: i32| result(vec![doc! {"ok": 1.0, "idx": 0, "n": n, "nModified": n}], n, 0);
+    let server = [result(vec![doc! {"ok": 1.0, "idx": 0, "n": 1}], 0, 1), many(2), many(3)];
+    let mut server = server.iter();
+    let mut input = Input::Start;
+    let reply = loop {
+        match next(&mut plan, input, &mut session) {
+            Step::Exchange(_) => input = Input::Reply(server.next().unwrap()),
+            Step::Reply(reply) => break documents(&reply).0,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(server.next().is_none());
+    let results = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    let counts: Vec<_> = results.iter().map(|r| r.as_document().unwrap()).collect();
+    assert_eq!(counts.len(), 2, "{reply}");
+    assert_eq!((counts[1].get_i32("idx").unwrap(), counts[1].get_i32("n").unwrap()), (1, 5));
+    assert_eq!((reply.get_i32("nMatched").unwrap(), reply.get_i32("nInserted").unwrap()), (5, 1));
+}
+
 /// Drivers send a write again only where the error says so, and the server does not say it of a find.
 #[test]
 fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {

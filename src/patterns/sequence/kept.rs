@@ -4,7 +4,7 @@
 //! that could be another one by then.
 
 use crate::command::{Modification, Pipeline};
-use crate::document::{ArrayWriter, CowDocument, Document, Lookup, Path, Slot, Value, Writer};
+use crate::document::{ArrayWriter, CowDocument, Document, Lookup, OwnedValue, Path, Slot, Value, Writer, edit};
 use crate::patterns::literal;
 
 /// The same replacement, but what the stored document holds at `path` stays, and a document without it gets `number`.
@@ -26,7 +26,22 @@ pub(super) fn keeping<'a>(
         }
         _ => return None,
     };
+    let meaning = match (meaning, number) {
+        (Modification::Replacement(document), Some(number)) => inserting(document, path, number),
+        (meaning, _) => meaning,
+    };
     Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
+}
+
+/// What an upsert inserts by a replacement without a number of its own.
+fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modification<'a> {
+    let has_room = matches!(path.lookup(document.as_document()), Lookup::Missing);
+    Modification::Replacement(match has_room {
+        true => {
+            CowDocument::from_writer(edit::set(document.as_document(), path, OwnedValue::integer(number).as_value()))
+        }
+        false => document,
+    })
 }
 
 /// `{$replaceWith: ...}`: `new` and in it the number that is kept, if there is one.

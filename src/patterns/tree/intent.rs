@@ -62,6 +62,7 @@ impl Intent {
         if let Some(kind) = blocked(operation, &layout.path) {
             return Err(no_room(&layout.path, kind));
         }
+        check_parts(operation, layout, change(operation, &layout.parent) != Change::Untouched)?;
         let mut follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
         let parent = match change(operation, &layout.parent) {
             Change::Untouched => None,
@@ -109,6 +110,7 @@ impl Intent {
             Some(Found::Missing) => InsertedId::Generated,
             _ => return Err(unknown_node()),
         };
+        check_parts(operation, layout, inserted.at(&layout.parent) != Held::Missing)?;
         let follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
         let mut intent = Self { kind: kind_of(operation), wanted: Wanted::default(), follows };
         if let Some(document) = written_document(operation) {
@@ -241,6 +243,24 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     let mut around = touched(operators.as_document())
         .filter(|(operator, written, _)| *operator == b"$set" && touch(path, written) == Touch::Around);
     around.find_map(|(_, _, value)| value.as_document().is_none().then_some(value.kind))
+}
+
+/// A node that gets a parent gets its path as a whole, which no operator can write beside a part of it, or beside what a
+/// `$rename` may bring there.
+fn check_parts(operation: &Operation<'_>, layout: &Layout, gets_parent: bool) -> Result<(), Rejection> {
+    let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
+    let mut touched = touched(operators.as_document());
+    let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(&layout.path, written) {
+        Touch::Inside | Touch::Positional => true,
+        Touch::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
+        Touch::Around | Touch::Apart => false,
+    };
+    let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };
+    let text = String::from_utf8_lossy;
+    Err(Rejection::new(
+        format!("{} on '{}' cannot go with a parent, by which docward writes the path", text(operator), text(written)),
+        format!("Set '{}' only; docward writes '{}'.", layout.parent, layout.path),
+    ))
 }
 
 /// Whether an operator names just this field.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::engine::lookup::Start;
+use crate::engine::lookup::Beginning;
 
 /// A counter in memory. `script` tells what happens to each call in turn; when it is used up all go well.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Store for FakeStore {
 
 fn lease(counter: &str, count: u32, block: u32) -> Lease {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    Lease { counter, count, brought: Vec::new(), block, start: Start::At(1) }
+    Lease { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
 }
 
 fn allocator(script: &[Outcome]) -> Arc<Allocator<FakeStore>> {

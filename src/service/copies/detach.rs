@@ -109,6 +109,9 @@ impl Repairer<'_> {
         id: Value<'_>,
         copies: &[OwnedValue],
     ) -> Result<End, Error> {
+        // On a member a snapshot may lack what was acknowledged a moment ago, but nothing that a majority has. The change that
+        // calls for this is of a majority: the deletion, and every reference from before it, are in the snapshot.
+        // A reference from after the snapshot is not touched, or is a conflict; its own change brings the worker here again.
         let majority = session.start_transaction().write_concern(WriteConcern::majority());
         majority.read_concern(ReadConcern::snapshot()).await?;
         let originals = &self.copies.originals;

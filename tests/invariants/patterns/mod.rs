@@ -18,7 +18,7 @@ pub(super) use bucket::Bucket;
 pub(super) use copies::Copies;
 pub(super) use deny::{Defaults, Deny};
 pub(super) use queue::Queue;
-pub(super) use replacement::Replacement;
+pub(super) use replacement::{Policy, Replacement};
 pub(super) use sequence::Sequence;
 pub(super) use timestamps::Timestamps;
 pub(super) use together::Together;

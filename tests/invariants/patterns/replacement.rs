@@ -43,7 +43,9 @@ impl Replacement {
     /// A whole number that can be counted up.
     fn whole(version: Option<&Bson>) -> Option<f64> {
         let version = version?;
-        as_number(version).filter(|number| number.fract() == 0.0 && !matches!(version, Bson::Decimal128(_)))
+        let is_exact =
+            |number: &f64| number.fract() == 0.0 && (number.abs() < 9e15 || matches!(version, Bson::Int64(_)));
+        as_number(version).filter(is_exact).filter(|_| !matches!(version, Bson::Decimal128(_)))
     }
 
     fn is_checked(&self, statement: &Statement) -> bool {
@@ -180,7 +182,8 @@ impl Promise for Replacement {
         let [statement] = direct.statements else {
             // A later one may look at the version that an earlier one has counted.
             let looks = |version| direct.statements.iter().any(|statement| statement.pinned(version).is_some());
-            return !self.version.is_some_and(looks);
+            let saves = direct.statements.iter().skip(1).any(|statement| statement.replacement().is_some());
+            return !(self.version.is_some_and(looks) || saves && self.policy == Policy::Check);
         };
         let Some(document) = statement.replacement() else {
             return !self.version.is_some_and(|version| statement.touches(version));

@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::super::case::Statement;
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::as_number;
@@ -137,6 +138,11 @@ impl Promise for Tree {
                 || after.get(PATH).is_none() && !removed
                 || path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
+        // A node whose path was removed has one again, so that a later statement may find it by that.
+        let finds_by_path = |statement: &Statement| super::super::show::document(&statement.filter).contains(PATH);
+        if direct.statements.iter().skip(1).any(finds_by_path) {
+            return false;
+        }
         wrong(direct.before).is_none() && parents && usual && own_paths
     }
 

@@ -1,0 +1,242 @@
+//! Counting a version up beside an update: `$inc` beside operators, a last stage behind a pipeline's. What is no number is
+//! only compared, and `$inc` of it is an error: so there is a statement for each kind of what may be stored.
+
+use super::{blocked, cannot_be_set};
+use crate::command::{Modification, Operation, Pipeline, Update};
+use crate::document::{CowDocument, Document, Element, Path, Value, Writer};
+use crate::effect::touched;
+use crate::patterns::{Rejection, Stored, Verdict};
+
+/// The types that `$inc` fails on, by their numbers in BSON.
+const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 127];
+/// The types that have no fields; an array's are its elements'.
+const NO_DOCUMENTS: [i32; 20] = [-1, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 127];
+
+/// The update with its version counted up, unless it does that itself.
+pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
+    let modification = match &update.modification {
+        Modification::Replacement(_) => return Verdict::Forward,
+        Modification::Operators(operators) => match with_increment(operators.as_document(), version_field) {
+            Ok(counted) => counted,
+            Err(rejection) => return Verdict::Reject(rejection),
+        },
+        Modification::Pipeline(pipeline) => match &pipeline.meaning {
+            Modification::Operators(operators) if is_counted(operators.as_document(), version_field) => {
+                with_stage(pipeline.stages.clone(), pipeline.meaning.clone(), version_field)
+            }
+            _ => None,
+        },
+        Modification::ClientPipeline(stages) => {
+            let stages = stages.values().filter_map(Value::as_document).map(CowDocument::from).collect();
+            with_stage(stages, update.modification.clone(), version_field)
+        }
+    };
+    match modification {
+        None => Verdict::Forward,
+        Some(modification) => {
+            let by_operators = matches!(modification, Modification::Operators(_));
+            let operation = Operation::Update(Update { modification, ..update.clone() });
+            if by_operators { Verdict::Counted(operation) } else { Verdict::rewrite(operation) }
+        }
+    }
+}
+
+/// Whether docward is to count these operators: they change something, and not the version.
+fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
+    let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
+    written.peek().is_some() && !written.any(|(_, path, _)| version_field.overlaps(path))
+}
+
+/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert; a document
+/// around it is set field by field, since the server takes no path that two operators write.
+fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
+    if !is_counted(operators, version_field) {
+        return Ok(None);
+    }
+    let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+    let mut inserted = Vec::new();
+    for field in on_insert.elements() {
+        beside(version_field, field.key, field.value, &mut inserted)?;
+    }
+    let version = version_field.as_str();
+    let has_inc = operators.get("$inc").is_some_and(|value| value.as_document().is_some());
+    Ok(Some(Modification::Operators(CowDocument::build(|w| {
+        for operator in operators.elements() {
+            match (operator.key, operator.value.as_document()) {
+                (b"$inc", Some(fields)) => w.nested("$inc", |w| {
+                    w.elements(fields);
+                    w.int32(version, 1);
+                }),
+                (b"$setOnInsert", Some(_)) => {
+                    if !inserted.is_empty() {
+                        w.nested("$setOnInsert", |w| inserted.iter().for_each(|(path, value)| w.value(path, *value)));
+                    }
+                }
+                _ => w.element(operator),
+            }
+        }
+        if !has_inc {
+            w.nested("$inc", |w| w.int32(version, 1));
+        }
+    }))))
+}
+
+/// What is set at `path`, without the version: the fields of a document around it one by one.
+fn beside<'v>(
+    version_field: &Path,
+    path: &[u8],
+    value: Value<'v>,
+    fields: &mut Vec<(Vec<u8>, Value<'v>)>,
+) -> Result<(), Rejection> {
+    if !version_field.overlaps(path) {
+        fields.push((path.to_vec(), value));
+        return Ok(());
+    }
+    if version_field.as_str().as_bytes() == path {
+        return Ok(());
+    }
+    if !version_field.is_below(path) {
+        return Err(Rejection::new(
+            format!("it changes the version '{version_field}' by other means than $set and $inc"),
+            format!("Leave '{version_field}' out; it is counted up by itself."),
+        ));
+    }
+    let around = value.as_document().ok_or_else(|| blocked(version_field, value.kind))?;
+    for field in around.elements() {
+        if cannot_be_set(&field) {
+            return Err(blocked(version_field, value.kind));
+        }
+        beside(version_field, &[path, b".", field.key].concat(), field.value, fields)?;
+    }
+    Ok(())
+}
+
+/// The update with its `$inc` of the version as a document whose version is of this kind needs it. Of another type than a
+/// number it stays; but `null` becomes 1, as if the version were missing: `$max` takes the larger value, and null
+/// comes before all numbers, what is no number after them.
+pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: Stored) -> Option<Operation<'a>> {
+    let Modification::Operators(operators) = &update.modification else { return None };
+    let around: Vec<&str> =
+        version_field.as_str().match_indices('.').map(|(dot, _)| &version_field.as_str()[..dot]).collect();
+    let mut update = update.clone();
+    match stored {
+        Stored::Number => {}
+        Stored::Other => {
+            update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field))
+        }
+        Stored::Unreachable if around.is_empty() => return None,
+        Stored::Unreachable => {
+            update.modification = Modification::Operators(without_inc(operators.as_document(), version_field));
+        }
+    }
+    let is_of = |w: &mut Writer<'_>, types: &[i32]| w.array("$type", |a| types.iter().for_each(|of| a.int32(*of)));
+    update.conditions.push(CowDocument::build(|w| {
+        if stored == Stored::Unreachable {
+            w.array("$or", |a| {
+                around.iter().for_each(|path| a.nested(|w| w.nested(*path, |w| is_of(w, &NO_DOCUMENTS))));
+            });
+            return;
+        }
+        for path in &around {
+            w.nested(*path, |w| w.nested("$not", |w| is_of(w, &NO_DOCUMENTS)));
+        }
+        w.nested(version_field.as_str(), |w| match stored {
+            Stored::Number => w.nested("$not", |w| is_of(w, &NO_NUMBERS)),
+            Stored::Other | Stored::Unreachable => is_of(w, &NO_NUMBERS),
+        });
+    }));
+    Some(Operation::Update(update))
+}
+
+/// The operators without the `$inc` of the version.
+fn without_inc<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
+    CowDocument::build(|w| operators.elements().for_each(|operator| write_without_inc(w, operator, version_field)))
+}
+
+fn write_without_inc(w: &mut Writer<'_>, operator: Element<'_>, version_field: &Path) {
+    let fields = operator.value.as_document().filter(|_| operator.key == b"$inc");
+    let Some(fields) = fields else { return w.element(operator) };
+    let kept = || fields.elements().filter(|field| field.key != version_field.as_str().as_bytes());
+    if kept().next().is_some() {
+        w.nested("$inc", |w| kept().for_each(|field| w.element(field)));
+    }
+}
+
+/// The operators with `$max: 1` of the version in the place of its `$inc`.
+fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
+    let begin = |w: &mut Writer<'_>| w.int32(version_field.as_str(), 1);
+    CowDocument::build(|w| {
+        let mut has_max = false;
+        for operator in operators.elements() {
+            match operator.value.as_document().filter(|_| operator.key == b"$max") {
+                Some(fields) => {
+                    has_max = true;
+                    w.nested("$max", |w| {
+                        w.elements(fields);
+                        begin(w);
+                    });
+                }
+                None => write_without_inc(w, operator, version_field),
+            }
+        }
+        if !has_max {
+            w.nested("$max", begin);
+        }
+    })
+}
+
+/// A last stage that counts the version up, if it is a number or missing. A field around it is written only where it is a
+/// document or without: a stage writes through arrays, and over everything else.
+fn with_stage<'a>(
+    mut stages: Vec<CowDocument<'a>>,
+    meaning: Modification<'a>,
+    version_field: &Path,
+) -> Option<Modification<'a>> {
+    let root = version_field.as_str().split('.').next().unwrap_or_default();
+    stages.push(CowDocument::build(|w| {
+        w.nested("$set", |w| w.nested(root, |w| write_counted(w, version_field.as_str(), root.len())));
+    }));
+    Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning })))
+}
+
+/// The value of the field whose name ends at `end` of the version's path, with the version in it counted up.
+fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
+    let reference = format!("${}", path.get(..end).unwrap_or(path));
+    let Some(rest) = path.get(end + 1..) else {
+        w.array("$cond", |a| {
+            a.nested(|w| w.string("$isNumber", &reference));
+            a.nested(|w| {
+                w.array("$add", |a| {
+                    a.string(&reference);
+                    a.int32(1);
+                });
+            });
+            a.nested(|w| {
+                w.array("$ifNull", |a| {
+                    a.string(&reference);
+                    a.int32(1);
+                });
+            });
+        });
+        return;
+    };
+    let name = rest.split('.').next().unwrap_or(rest);
+    w.array("$cond", |a| {
+        a.nested(|w| {
+            w.array("$in", |a| {
+                a.nested(|w| w.string("$type", &reference));
+                a.array(|a| {
+                    a.string("object");
+                    a.string("missing");
+                });
+            });
+        });
+        a.nested(|w| {
+            w.array("$mergeObjects", |a| {
+                a.string(&reference);
+                a.nested(|w| w.nested(name, |w| write_counted(w, path, end + 1 + name.len())));
+            });
+        });
+        a.string(&reference);
+    });
+}

@@ -1,0 +1,111 @@
+//! Counters that several rules, or several collections, share. A counter that does not exist yet begins behind the numbers
+//! of all of them: a number that one of them has stored must not be issued to another.
+
+use std::sync::Arc;
+
+use super::{Sequence, Start, Strategy};
+use crate::patterns::{Pattern, Rule};
+use crate::rules::{Mode, NamespacePattern};
+
+/// The rules that share a counter, each with its own wish.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Beginning(Arc<[Origin]>);
+
+/// One rule's part in where a counter begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    pub start: Start,
+    /// Where its numbers are.
+    pub namespaces: Vec<NamespacePattern>,
+    pub field: String,
+    /// The database where its counter lives; `None`: each database that it guards has one.
+    database: Option<String>,
+}
+
+impl Beginning {
+    /// The rules that count by the counter of this name in this database.
+    pub fn origins<'b>(&'b self, database: &'b str) -> impl Iterator<Item = &'b Origin> {
+        self.0.iter().filter(move |origin| match &origin.database {
+            Some(own) => own == database,
+            None => origin.namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes())),
+        })
+    }
+
+    /// The first number where no document has one.
+    pub fn least(&self, database: &str) -> i64 {
+        let wished = self.origins(database).filter_map(|origin| match origin.start {
+            Start::At(first) => Some(first),
+            Start::AfterMax => None,
+        });
+        wished.max().unwrap_or(1)
+    }
+
+    /// The first number behind the largest one that is stored.
+    pub fn behind(&self, database: &str, largest: i64) -> Option<i64> {
+        let wished = self.origins(database).any(|origin| matches!(origin.start, Start::At(_)));
+        let next = largest.checked_add(1)?;
+        Some(if wished { next.max(self.least(database)) } else { next })
+    }
+}
+
+impl Origin {
+    /// Whether documents of this collection get their numbers from the counter in `counter`, a database.
+    pub fn covers(&self, counter: &str, database: &str, collection: &str) -> bool {
+        let is_counted_there = self.database.is_some() || database == counter;
+        let matches = |of: &NamespacePattern| of.matches(database.as_bytes(), collection.as_bytes());
+        is_counted_there && self.namespaces.iter().any(matches)
+    }
+
+    /// The database of all its documents that count by the counter in `counter`, where there is only one.
+    pub fn only_database<'c>(&self, counter: &'c str) -> Option<&'c str> {
+        self.database.is_none().then_some(counter)
+    }
+
+    fn of(rule: &Rule, sequence: &Sequence) -> Self {
+        Self {
+            start: sequence.start,
+            namespaces: rule.namespaces.iter().map(|namespace| namespace.value.clone()).collect(),
+            field: sequence.field().as_str().to_owned(),
+            database: sequence.database.clone(),
+        }
+    }
+}
+
+/// Tells each rule with which others it shares its counter.
+pub(in crate::patterns) fn share_counters(rules: &mut [Rule]) {
+    let counters: Vec<Counter> = rules.iter().filter_map(Counter::of).collect();
+    for rule in rules {
+        let own = Counter::of(rule);
+        let (Some(own), Pattern::Sequence(sequence)) = (own, &mut rule.pattern) else { continue };
+        // Its own wish comes first: a rule that is tried alone has it whatever its mode.
+        let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
+        sequence.beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
+    }
+}
+
+/// A rule's counter.
+struct Counter {
+    collection: String,
+    id: String,
+    mode: Mode,
+    origin: Origin,
+}
+
+impl Counter {
+    fn of(rule: &Rule) -> Option<Self> {
+        match &rule.pattern {
+            Pattern::Sequence(sequence) if sequence.strategy == Strategy::Counter => Some(Self {
+                collection: sequence.collection.clone(),
+                id: sequence.counter.clone(),
+                mode: rule.mode,
+                origin: Origin::of(rule, sequence),
+            }),
+            _ => None,
+        }
+    }
+
+    fn is_beside(&self, own: &Self) -> bool {
+        let is_same = self.collection == own.collection && self.id == own.id;
+        is_same && self.mode != Mode::Disabled && self.origin != own.origin
+    }
+}

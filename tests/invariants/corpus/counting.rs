@@ -1,0 +1,182 @@
+//! Versions that cannot be counted up: they are only compared, whatever else an update does.
+
+use super::*;
+
+const INSIDE: &str = "replacement: { policy: check_version, version: a.n }";
+
+fn noted(seen: &Seen) -> bool {
+    seen.code() == 0 && seen.stored.iter().all(|document| document.get("note") == Some(&Bson::Int32(1)))
+}
+
+fn note() -> Document {
+    doc! { "$set": { "note": 1 } }
+}
+
+fn versions(seen: &Seen, path: &str) -> Vec<Option<Bson>> {
+    seen.stored.iter().map(|document| at(document, path).cloned()).collect()
+}
+
+/// Every kind of version that is stored.
+fn of_all_kinds() -> Vec<Document> {
+    vec![
+        doc! { "_id": 1, "version": 3 },
+        doc! { "_id": 2, "version": "x" },
+        doc! { "_id": 3 },
+        doc! { "_id": 4, "version": null },
+        doc! { "_id": 5, "version": [1] },
+    ]
+}
+
+fn are_counted(seen: &Seen) -> bool {
+    let counted =
+        vec![Some(4.into()), Some("x".into()), Some(1.into()), Some(1.into()), Some(vec![Bson::Int32(1)].into())];
+    noted(seen) && versions(seen, "version") == counted
+}
+
+pub(super) fn entries() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "replacement: an update of many documents, some with versions that are no numbers",
+            rules: &[CHECK],
+            stored: of_all_kinds(),
+            steps: vec![many(doc! {}, note())],
+            must: "all are updated, and numbers counted up",
+            holds: |seen| are_counted(seen) && seen.n() == 5,
+        },
+        Entry {
+            name: "replacement: updates in one transaction, of versions that are no numbers",
+            rules: &[CHECK],
+            stored: of_all_kinds(),
+            steps: vec![transaction(plain(doc! {
+                "update": "c",
+                "updates": (1..=5).map(|id| doc! { "q": { "_id": id }, "u": note() }).collect::<Vec<_>>(),
+            }))],
+            must: "all are updated, and numbers counted up",
+            holds: |seen| are_counted(seen) && seen.replies[0].get_i32("n").ok() == Some(5),
+        },
+        Entry {
+            name: "replacement: findAndModify in a transaction, of a version that is no number",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": "x" }],
+            steps: vec![transaction(find_and_modify(doc! {}, note()))],
+            must: "it is updated",
+            holds: |seen| noted(seen) && seen.replies[0].get_document("value").is_ok() && is(seen, "version", "x"),
+        },
+        Entry {
+            name: "replacement: an update of one document whose version is an array with a number",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": [1] }],
+            steps: vec![update(doc! {}, note())],
+            must: "it is updated",
+            holds: |seen| noted(seen) && seen.n() == 1,
+        },
+        Entry {
+            name: "replacement: many documents in which there is no way to the version",
+            rules: &[INSIDE],
+            stored: vec![
+                doc! { "_id": 1, "a": 5 },
+                doc! { "_id": 2, "a": [{ "n": 1 }] },
+                doc! { "_id": 3, "a": { "n": 1 } },
+                doc! { "_id": 4, "a": null },
+            ],
+            steps: vec![many(doc! {}, note())],
+            must: "all are updated, and the version that is there counted up",
+            holds: |seen| noted(seen) && seen.n() == 4 && versions(seen, "a.n")[2] == Some(Bson::Int32(2)),
+        },
+        Entry {
+            name: "replacement: an upsert of many that finds nothing, in a transaction too",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: [1, 2]
+                .map(|id| {
+                    let statement = doc! { "q": { "_id": id }, "u": note(), "multi": id == 1, "upsert": true };
+                    let step = plain(doc! { "update": "c", "updates": [statement] });
+                    if id == 1 { step } else { transaction(step) }
+                })
+                .to_vec(),
+            must: "each inserts a document with version 1",
+            holds: |seen| noted(seen) && versions(seen, "version") == [Some(Bson::Int32(1)), Some(Bson::Int32(1))],
+        },
+        Entry {
+            name: "replacement: a merged upsert by a part of the version",
+            rules: &["replacement: { policy: merge, version: version }"],
+            stored: vec![],
+            steps: vec![transaction(upsert(doc! { "version.x": {} }, doc! { "_id": 2, "version": 0 }))],
+            must: "is rejected, and not the server's error of the counting",
+            holds: |seen| {
+                seen.replies[0]
+                    .get_array("writeErrors")
+                    .is_ok_and(|errors| errors[0].as_document().unwrap().get_i32("code").ok() == Some(121))
+            },
+        },
+        Entry {
+            name: "replacement: an upsert whose document would have something inside the version",
+            rules: &["replacement: { policy: reject, version: version }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 2 }, doc! { "$setOnInsert": { "version.x": 1 }, "$push": { "b": 1 } })],
+            must: "is rejected, and does not lose it",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "replacement: a pipeline of docward's and a version in an array's documents",
+            rules: &[INSIDE, "timestamps: { source: at, fields: [c.d, c.e], without_source: pass }"],
+            stored: vec![doc! { "_id": 1, "a": [{}] }],
+            steps: vec![update(doc! {}, doc! { "$set": { "at": date(PAST) } })],
+            must: "the array stays as it is",
+            holds: |seen| seen.code() == 0 && is(seen, "a", vec![Bson::Document(doc! {})]),
+        },
+        Entry {
+            name: "replacement: a pipeline that removes _id",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(doc! {}, vec![Bson::Document(doc! { "$unset": "_id" })])],
+            must: "it does nothing, as directly",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 1,
+        },
+        Entry {
+            name: "tree: a filter that the server cannot read",
+            rules: &[TREE],
+            stored: vec![],
+            steps: vec![delete_many(doc! {
+                "note": { "$lte": bson::Regex { pattern: "^x".try_into().unwrap(), options: "".try_into().unwrap() } },
+            })],
+            must: "is the statement's error, not the command's",
+            holds: |seen| ok(seen.last()) && seen.code() == 2,
+        },
+        Entry {
+            name: "timestamps: an upsert that unsets timestamps, and by its filter inserts a protected field",
+            rules: &["timestamps: { source: at, without_source: clock }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 2, "b": 1 }, doc! { "$unset": { "last_modified": "" } })],
+            must: "is rejected, and not the server's error of docward's own operators",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "tree: a part of the path beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![upsert(doc! { "_id": 4 }, doc! { "$set": { "parent": 1 }, "$unset": { "path.0": "" } })],
+            must: "is rejected by what it does",
+            holds: |seen| seen.code() == 121 && format!("{}", seen.last()).contains("$unset on 'path.0' cannot go"),
+        },
+        Entry {
+            name: "tree: a rename to the path beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![upsert(
+                doc! { "_id": 4 },
+                doc! { "$setOnInsert": { "parent": 1 }, "$rename": { "c": "path" } },
+            )],
+            must: "is rejected by what it does",
+            holds: |seen| seen.code() == 121 && format!("{}", seen.last()).contains("$rename on 'path' cannot go"),
+        },
+        Entry {
+            name: "bucket: an upsert by arrays that differ",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![upsert(doc! { "messages": { "$in": [[4, 8], [0, 1]] } }, doc! { "$set": { "x": 1 } })],
+            must: "inserts an empty bucket",
+            holds: |seen| seen.code() == 0 && is(seen, "count", 0),
+        },
+    ]
+}
